@@ -1,0 +1,145 @@
+"""Process-wide settings (cstore-behaviour.md 12).
+
+Explicit settings made here win over measured and compiled defaults. Bad values raise `ValueError`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from . import threads
+
+__all__ = [
+    "get_default_backend",
+    "get_default_madvise",
+    "get_default_memory_budget",
+    "get_gather_thread_cap",
+    "get_max_workers",
+    "get_prefetch_distance",
+    "get_preview_rows",
+    "set_default_backend",
+    "set_default_madvise",
+    "set_default_memory_budget",
+    "set_gather_thread_cap",
+    "set_max_workers",
+    "set_prefetch_distance",
+    "set_preview_rows",
+]
+
+MADVISE_VALUES = ("normal", "sequential", "random", "willneed", "dontneed")
+BACKENDS = ("cpp", "numpy")
+DEFAULT_PREFETCH_DISTANCE = 96
+"""Elements of look-ahead into L2; 64 to 256 measured alike (performance.md section 1)."""
+
+
+@dataclass(slots=True)
+class _Settings:
+    max_workers: int = field(default_factory=threads.usable_cores)
+    gather_thread_cap: int = field(default_factory=threads.usable_cores)
+    default_madvise: str | None = None
+    default_backend: str = "cpp"
+    default_memory_budget: int = 32 << 20
+    prefetch_distance: int | Literal["auto"] = "auto"
+    preview_rows: int = 10
+
+
+_settings = _Settings()
+
+
+def _at_least(name: str, value: object, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    return value
+
+
+def get_max_workers() -> int:
+    """Return the number of threads that one multi-column read may use."""
+    return _settings.max_workers
+
+
+def set_max_workers(value: int) -> None:
+    """Set the number of threads that one multi-column read may use (>= 1)."""
+    _settings.max_workers = _at_least("max_workers", value, 1)
+
+
+def get_gather_thread_cap() -> int:
+    """Return the upper bound of threads per kernel call."""
+    return _settings.gather_thread_cap
+
+
+def set_gather_thread_cap(value: int) -> None:
+    """Set the upper bound of threads per kernel call (>= 1). A call gets what the process budget has free."""
+    _settings.gather_thread_cap = _at_least("gather_thread_cap", value, 1)
+
+
+def get_default_madvise() -> str | None:
+    """Return the ``madvise`` advice of new opens; ``None`` means no call."""
+    return _settings.default_madvise
+
+
+def check_madvise(value: str | None) -> str | None:
+    """Return `value` if it is an advice this library knows, else raise `ValueError`."""
+    if value is not None and value not in MADVISE_VALUES:
+        raise ValueError(f"madvise must be one of {', '.join(MADVISE_VALUES)} or None, got {value!r}")
+    return value
+
+
+def set_default_madvise(value: str | None) -> None:
+    """Set the ``madvise`` advice of new opens."""
+    _settings.default_madvise = check_madvise(value)
+
+
+def get_default_backend() -> str:
+    """Return the kernel family of new opens: ``"cpp"`` (compiled) or ``"numpy"`` (the twins)."""
+    return _settings.default_backend
+
+
+def check_backend(value: str) -> str:
+    """Return `value` if it names a kernel family, else raise `ValueError`."""
+    if value not in BACKENDS:
+        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {value!r}")
+    return value
+
+
+def set_default_backend(value: str) -> None:
+    """Set the kernel family of new opens."""
+    _settings.default_backend = check_backend(value)
+
+
+def get_default_memory_budget() -> int:
+    """Return the bytes that one streaming step (concat, compact, batches) may hold."""
+    return _settings.default_memory_budget
+
+
+def set_default_memory_budget(value: int) -> None:
+    """Set the bytes that one streaming step may hold (>= 1)."""
+    _settings.default_memory_budget = _at_least("default_memory_budget", value, 1)
+
+
+def get_prefetch_distance() -> int | Literal["auto"]:
+    """Return the look-ahead of gathers in elements, or ``"auto"``; 0 is off."""
+    return _settings.prefetch_distance
+
+
+def set_prefetch_distance(value: int | Literal["auto"]) -> None:
+    """Set the look-ahead of gathers: 0 to 16384 elements, or ``"auto"``."""
+    if value != "auto" and _at_least("prefetch_distance", value, 0) > 16384:
+        raise ValueError(f"prefetch_distance must be at most 16384, got {value}")
+    _settings.prefetch_distance = value
+
+
+def resolved_prefetch_distance() -> int:
+    """Return the look-ahead that a kernel call uses now."""
+    value = _settings.prefetch_distance
+    return DEFAULT_PREFETCH_DISTANCE if value == "auto" else value
+
+
+def get_preview_rows() -> int:
+    """Return the default number of rows of ``head``, ``tail`` and previews."""
+    return _settings.preview_rows
+
+
+def set_preview_rows(value: int) -> None:
+    """Set the default number of rows of ``head``, ``tail`` and previews (>= 0)."""
+    _settings.preview_rows = _at_least("preview_rows", value, 0)

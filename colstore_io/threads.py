@@ -1,0 +1,139 @@
+"""One thread budget for the whole process.
+
+Every parallel call (kernels, codecs, pools) leases threads here and gives them back, so a threaded
+scheduler with N tasks does not start N times M threads. The number of threads that a call *wants*
+follows from its work; what it *gets* is what is free, at least one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+from collections.abc import Iterator
+
+__all__ = ["ELEMENTS_PER_THREAD", "PARALLEL_THRESHOLD", "budget", "lease", "usable_cores", "wanted_threads"]
+
+PARALLEL_THRESHOLD = 1 << 18
+"""Elements (bytes, for byte kernels) below which a call stays serial (cstore-behaviour.md 13.1)."""
+
+ELEMENTS_PER_THREAD = 1 << 20
+"""Elements (bytes, for byte kernels) of work that justify one more thread (cstore-behaviour.md 13.1)."""
+
+
+def _cgroup_quota() -> float:
+    """CPU quota of this process's control group in cores; infinity when there is none."""
+    try:
+        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as handle:  # cgroup v2
+            quota, period = handle.read().split()[:2]
+        return math.inf if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        pass
+    try:
+        with open("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", encoding="ascii") as handle:  # cgroup v1
+            micros = int(handle.read())
+        with open("/sys/fs/cgroup/cpu/cpu.cfs_period_us", encoding="ascii") as handle:
+            period_micros = int(handle.read())
+        return math.inf if micros <= 0 or period_micros <= 0 else micros / period_micros
+    except (OSError, ValueError):
+        return math.inf
+
+
+def _omp_num_threads() -> float:
+    """First entry of ``OMP_NUM_THREADS`` (a list means nesting levels); infinity when unset or not a number."""
+    try:
+        value = int(os.environ.get("OMP_NUM_THREADS", "").split(",")[0])
+    except ValueError:
+        return math.inf
+    return value if value >= 1 else math.inf
+
+
+def usable_cores() -> int:
+    """Return the least of affinity mask, cgroup CPU quota and ``OMP_NUM_THREADS``, at least 1."""
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS and Windows
+        cores = os.cpu_count() or 1
+    # A fractional quota is rounded up: 1.5 cores feed two threads better than one.
+    limit = min(cores, -(-_cgroup_quota() // 1), _omp_num_threads())
+    return max(1, int(limit))
+
+
+class _Budget:
+    """Threads beyond the caller's own that are free, guarded by one lock (taken last, never while waiting)."""
+
+    def __init__(self) -> None:
+        self.reset(usable_cores())
+
+    def reset(self, total: int) -> None:
+        self.lock = threading.Lock()
+        self.total = total
+        self.used = 0
+        self.generation = getattr(self, "generation", 0) + 1
+
+
+_budget = _Budget()
+
+
+def budget() -> int:
+    """Return the number of threads that this process may use in all."""
+    return _budget.total
+
+
+def set_budget(total: int) -> None:
+    """Set the process-wide number of threads.
+
+    Raises
+    ------
+    ValueError
+        If `total` is less than 1.
+    """
+    if total < 1:
+        raise ValueError(f"the thread budget must be at least 1, got {total}")
+    _budget.reset(total)
+
+
+def wanted_threads(work: int, cap: int) -> int:
+    """Return how many threads `work` elements justify, at most `cap` (``cap <= 0``: the budget).
+
+    Work-proportional rule of cstore-behaviour.md 13.1: serial below `PARALLEL_THRESHOLD`, then
+    ``min(cap, max(2, ceil(work / ELEMENTS_PER_THREAD)))``.
+    """
+    if cap <= 0:
+        cap = _budget.total
+    if cap == 1 or work < PARALLEL_THRESHOLD:
+        return 1
+    return min(cap, max(2, -(-work // ELEMENTS_PER_THREAD)))
+
+
+@contextlib.contextmanager
+def lease(wanted: int) -> Iterator[int]:
+    """Lease up to `wanted` threads for the length of a ``with`` block; yields the number granted, at least 1.
+
+    Never waits: when nothing is free the call runs in its own thread.
+    """
+    state = _budget
+    if wanted <= 1:
+        yield 1
+        return
+    with state.lock:
+        granted = max(1, min(wanted, state.total - state.used))
+        state.used += granted
+        generation = state.generation
+    try:
+        yield granted
+    finally:
+        with state.lock:
+            if generation == state.generation:  # not when a fork or set_budget reset the account meanwhile
+                state.used -= granted
+
+
+def _after_fork_in_child() -> None:
+    # libgomp's pool does not survive a fork: a child that enters a parallel region waits for threads that do
+    # not exist. With a budget of 1 the kernels never open a region there (cstore-behaviour.md 9).
+    _budget.reset(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,1 @@
+"""Compiled kernels: tight loops over memory. Their NumPy twins are in ``colstore_io.kernels_numpy``."""
