@@ -1,0 +1,270 @@
+"""Which kernel?
+
+`read` brings the selected rows of some column parts into arrays. Mapped files are read in place; of the others only
+the byte ranges that the selection needs are fetched, coalesced, in one round, into buffers which then take the
+place of the mapping: the same kernels run over both (architecture: "remote and local differ only in who fills the
+buffers").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import config, threads
+from .dataset import NO_VALIDITY, Part, Source
+from .selection import Index, Mask, Range, RowSelection, out_of_range
+from .storage import read_ranges
+
+__all__ = ["read", "read_part"]
+
+GAP_BYTES = 64 << 10
+"""Bytes between two needed ranges of a remote file that are cheaper to read than to skip (integrations.md 4.2)."""
+
+FETCH_BYTES = 256 << 20
+"""Bytes of remote data held at once while a long range is copied into its place."""
+
+SMALL_BYTES = 64 << 10
+"""Below this many bytes a slice of one mapped column is copied by NumPy: the dispatch would cost more."""
+
+
+def read_part(source: Source, rows: RowSelection, part: Part, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    """Return the selected rows of one part; see `read`."""
+    if type(rows) is Range and out is None:
+        # The shortest road for small reads of a single-record file: one view, one copy.
+        view = source.column_view(part)
+        if view is not None and rows.count * view.itemsize <= SMALL_BYTES:
+            source.check_sizes()
+            return view[_as_slice(rows)].copy()
+    return read(source, rows, (part,), None if out is None else (out,))[0]
+
+
+def read(
+    source: Source, rows: RowSelection, parts: Sequence[Part], out: Sequence[NDArray[Any]] | None = None
+) -> list[NDArray[Any]]:
+    """Copy the selected rows of `parts` into arrays.
+
+    Parameters
+    ----------
+    source : Source
+    rows : RowSelection
+        Over ``source.n_rows`` rows.
+    parts : sequence of Part
+        Any number; the rows are located once for all of them.
+    out : sequence of ndarray, optional
+        C-contiguous targets of shape (rows.count,) and the parts' native dtypes. Allocated when omitted.
+
+    Returns
+    -------
+    list of ndarray, shape (rows.count,)
+        In native byte order, owning their memory (or `out`).
+
+    Raises
+    ------
+    IndexError
+        If a row is out of range. A given `out` is untouched then.
+    FormatError
+        If a file is shorter than its committed size by now.
+
+    Notes
+    -----
+    Beside the outputs at most O(segments) memory is used for mapped files, also for masks; for remote files the
+    fetched bytes come on top.
+    """
+    parts = tuple(parts)
+    if isinstance(rows, Index) and out is not None and not rows.checked:
+        _check_rows(source, rows)
+    offsets = _mask_offsets(source, rows) if isinstance(rows, Mask) else None
+    count = rows.count if offsets is None else int(offsets[-1])
+    targets = _targets(source, parts, count, out)
+    if count == 0 or not parts:
+        return targets
+    if source.mapped:
+        source.check_sizes()
+        _run(source, source.table(parts), rows, offsets, targets)
+    elif isinstance(rows, Range) and rows.step == 1:
+        _read_long_range(source, rows, parts, targets)
+    else:
+        positions = rows.positions(source.n_rows)
+        _run(source, *_fetch(source, positions, parts), None, targets)
+    for position, part in enumerate(parts):
+        dtype = source.part_dtype(part)
+        if not dtype.isnative:
+            target = targets[position]
+            target.view(dtype).byteswap(inplace=True)
+    return targets
+
+
+def _as_slice(rows: Range) -> slice:
+    stop: int | None = rows.start + rows.count * rows.step
+    if rows.step < 0 and stop is not None and stop < 0:
+        stop = None
+    return slice(rows.start, stop, rows.step)
+
+
+def _targets(
+    source: Source, parts: tuple[Part, ...], count: int, out: Sequence[NDArray[Any]] | None
+) -> list[NDArray[Any]]:
+    if out is None:
+        return [np.empty(count, _native(source, part)) for part in parts]
+    if len(out) != len(parts):
+        raise ValueError(f"out has {len(out)} arrays for {len(parts)} columns")
+    for target, part in zip(out, parts, strict=True):
+        dtype = _native(source, part)
+        if target.dtype != dtype or target.shape != (count,):
+            raise ValueError(f"out must have dtype {dtype} and shape ({count},), got {target.dtype} and {target.shape}")
+        if not (target.flags.c_contiguous and target.flags.writeable):
+            raise ValueError("out must be C-contiguous and writable")
+    return list(out)
+
+
+def _native(source: Source, part: Part) -> np.dtype[Any]:
+    dtype = source.part_dtype(part)
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
+
+
+def _check_rows(source: Source, rows: Index) -> None:
+    bad = source.kernel_module().first_out_of_range(rows.rows, source.n_rows)
+    if bad >= 0:
+        raise out_of_range(int(rows.rows[bad]), source.n_rows)
+
+
+def _mask_offsets(source: Source, rows: Mask) -> NDArray[np.int64]:
+    wanted = threads.wanted_threads(rows.mask.shape[0] // 8, source.thread_cap())
+    with threads.lease(wanted) as granted:
+        offsets: NDArray[np.int64] = source.kernel_module().mask_offsets(rows.mask, threads=granted)
+    return offsets
+
+
+def _run(
+    source: Source,
+    table: Any,
+    rows: RowSelection,
+    offsets: NDArray[np.int64] | None,
+    targets: Sequence[NDArray[Any]],
+) -> None:
+    """Run the kernel that fits `rows` over `table`."""
+    out = targets[0] if len(targets) == 1 else tuple(targets)
+    nbytes = sum(t.nbytes for t in targets)
+    cap = source.thread_cap()
+    if isinstance(rows, Range):
+        work = nbytes // 8 if rows.step == 1 else rows.count * len(targets)
+        with threads.lease(threads.wanted_threads(work, cap)) as granted:
+            table.copy_strided(rows.start, rows.step, rows.count, out, threads=granted)
+    elif isinstance(rows, Mask):
+        work = rows.mask.shape[0] // 8 + nbytes // 8
+        with threads.lease(threads.wanted_threads(work, cap)) as granted:
+            table.compress(rows.mask, offsets, out, threads=granted)
+    else:
+        with threads.lease(threads.wanted_threads(rows.count * len(targets), cap)) as granted:
+            bad = table.take(rows.rows, out, threads=granted, prefetch=config.resolved_prefetch_distance())
+        if bad >= 0:
+            raise out_of_range(int(rows.rows[bad]), source.n_rows)
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Files that are not mapped
+
+
+def _read_long_range(source: Source, rows: Range, parts: tuple[Part, ...], targets: Sequence[NDArray[Any]]) -> None:
+    """Read a contiguous range piece by piece, so that at most `FETCH_BYTES` are held beside the outputs."""
+    row_bytes = max(1, sum(source.part_dtype(part).itemsize for part in parts))
+    step = max(1, FETCH_BYTES // row_bytes)
+    for first in range(0, rows.count, step):
+        piece = Range(rows.start + first, 1, min(step, rows.count - first))
+        table, _ = _fetch_runs(source, *_segment_runs(source, piece.start, piece.stop), parts)
+        _run(source, table, piece, None, [t[first : first + piece.count] for t in targets])
+
+
+def _segment_runs(source: Source, first: int, stop: int) -> tuple[NDArray[np.int64], ...]:
+    """Split rows [first, stop) at segment borders; return (run starts, run stops, segments)."""
+    segments = source.plan.segments
+    low, high = segments.span(first, stop)
+    numbers = np.arange(low, high)
+    starts = np.maximum(segments.row_start[low:high], first)
+    stops = np.minimum(segments.row_start[low + 1 : high + 1], stop)
+    filled = stops > starts
+    return starts[filled], stops[filled], numbers[filled]
+
+
+def _fetch(source: Source, positions: NDArray[np.int64], parts: tuple[Part, ...]) -> tuple[Any, Index]:
+    """Fetch what the rows at `positions` need, and return the table over the buffers with the rows."""
+    segments = source.plan.segments
+    ordered = np.unique(positions)
+    gap_rows = max(1, GAP_BYTES // max(source.part_dtype(part).itemsize for part in parts))
+    number = segments.locate(ordered)
+    breaks = np.flatnonzero((np.diff(ordered) > gap_rows) | (np.diff(number) != 0)) + 1
+    starts = ordered[np.concatenate([[0], breaks])]
+    stops = ordered[np.concatenate([breaks - 1, [ordered.shape[0] - 1]])] + 1
+    table, _ = _fetch_runs(source, starts, stops, number[np.concatenate([[0], breaks])], parts)
+    return table, Index(np.ascontiguousarray(positions, np.int64), checked=True)
+
+
+def _fetch_runs(
+    source: Source,
+    starts: NDArray[np.int64],
+    stops: NDArray[np.int64],
+    numbers: NDArray[np.int64],
+    parts: tuple[Part, ...],
+) -> tuple[Any, list[Any]]:
+    """Fetch rows [starts, stops) of segments `numbers` and return a segment table over the buffers.
+
+    The table has gaps between its runs; no row that the caller asks for lies in one.
+    """
+    segments = source.plan.segments
+    file_of = segments.file[numbers]
+    maps = source.mappings()
+    base = np.empty((len(parts), starts.shape[0]), np.int64)
+    requests: list[tuple[Any, int, int]] = []
+    slots: list[tuple[int, int]] = []
+    keep: list[Any] = []
+    for p, part in enumerate(parts):
+        itemsize = source.part_dtype(part).itemsize
+        chunk = source.chunk_offsets(part)[numbers]
+        local = starts - segments.row_start[:-1][numbers]
+        offset = chunk + local * itemsize
+        length = (stops - starts) * itemsize
+        for r in range(starts.shape[0]):
+            mapping = maps[file_of[r]]
+            if chunk[r] == NO_VALIDITY:
+                buffer = np.ones(int(length[r]), np.uint8)
+            elif mapping is not None:
+                buffer = mapping[int(offset[r]) : int(offset[r] + length[r])]
+            else:
+                requests.append((source.files[file_of[r]], int(offset[r]), int(length[r])))
+                slots.append((p, r))
+                continue
+            keep.append(buffer)
+            base[p, r] = buffer.ctypes.data - int(starts[r]) * itemsize
+    for (p, r), data in zip(slots, read_ranges(requests, gap_bytes=GAP_BYTES), strict=True):
+        buffer = np.frombuffer(data, np.uint8)
+        keep.append(buffer)
+        base[p, r] = buffer.ctypes.data - int(starts[r]) * source.part_dtype(parts[p]).itemsize
+    table = _FetchedTable(
+        source.kernel_module().SegmentTable(
+            np.ascontiguousarray(starts),
+            np.ascontiguousarray(stops),
+            base,
+            np.array([source.part_dtype(part).itemsize for part in parts], np.int64),
+            source.n_rows,
+            0,
+        ),
+        keep,
+    )
+    return table, keep
+
+
+class _FetchedTable:
+    """A segment table that keeps the fetched buffers alive while its kernels run."""
+
+    __slots__ = ("_buffers", "copy_strided", "take")
+
+    def __init__(self, table: Any, buffers: list[Any]) -> None:
+        self._buffers = buffers
+        self.take = table.take
+        self.copy_strided = table.copy_strided
+
+

@@ -1,0 +1,213 @@
+"""Which rows has the user asked for, so far?
+
+A `Rows` chain records keys and predicates without looking at them; it is resolved to one selection when something is
+read. Resolving a predicate reads only the columns that it names, only in segments that can match, block by block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import threads
+from .dataset import Source
+from .gather import read
+from .predicate import ColumnStatistics, ColumnValues, Predicate
+from .selection import Range, RowSelection, compose
+
+__all__ = ["Rows", "matching_segments", "predicate_mask"]
+
+BLOCK_ROWS = 1 << 18
+"""Rows whose predicate columns are brought together at once when they are not addressable in place."""
+
+
+class Rows:
+    """A chain of row keys, resolved on first use and remembered.
+
+    Parameters
+    ----------
+    parent : Rows or None
+        What `key` selects within; ``None`` is the whole table.
+    key : object
+        A row key, or a bound `Predicate`.
+    """
+
+    __slots__ = ("_resolved", "key", "parent")
+
+    def __init__(self, parent: Rows | None, key: Any) -> None:
+        self.parent = parent
+        self.key = key
+        self._resolved: RowSelection | None = None
+
+    @property
+    def pending_predicate(self) -> bool:
+        """True while resolving would read data."""
+        if self._resolved is not None:
+            return False
+        return isinstance(self.key, Predicate) or (self.parent is not None and self.parent.pending_predicate)
+
+    def resolve(self, source: Source) -> RowSelection:
+        """Return the selection over all rows of `source`."""
+        if self._resolved is None:
+            n = source.n_rows
+            outer = self.parent.resolve(source) if self.parent is not None else Range(0, 1, n)
+            key = predicate_mask(source, self.key, outer) if isinstance(self.key, Predicate) else self.key
+            self._resolved = compose(outer, key, n)
+        return self._resolved
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return (self.parent, self.key, self._resolved)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.parent, self.key, self._resolved = state
+
+    def describe(self) -> str:
+        """Return the chain as text, for representations that must not read data."""
+        prefix = self.parent.describe() if self.parent is not None else ""
+        if isinstance(self.key, Predicate):
+            return f"{prefix}[{self.key!r}]"
+        return f"{prefix}[{_short(self.key)}]"
+
+
+def _short(key: Any) -> str:
+    if isinstance(key, slice):
+        parts = ["" if p is None else str(p) for p in (key.start, key.stop, key.step)]
+        return ":".join(parts[:2] if key.step is None else parts)
+    if isinstance(key, np.ndarray):
+        return f"array of {key.shape[0] if key.ndim else 0} {'booleans' if key.dtype == bool else 'rows'}"
+    text = repr(key)
+    return text if len(text) <= 40 else f"{type(key).__name__} of {len(key)}"
+
+
+def predicate_mask(source: Source, predicate: Predicate, rows: RowSelection) -> NDArray[np.bool_]:
+    """Return which of `rows` satisfy `predicate`, shape (rows.count,).
+
+    Over all rows, segments that cannot match by their statistics are not read.
+    """
+    if isinstance(rows, Range) and rows.covers(source.n_rows):
+        return _mask_of_all(source, predicate)
+    mask = np.empty(rows.count, np.bool_)
+    for first in range(0, rows.count, BLOCK_ROWS):
+        stop = min(first + BLOCK_ROWS, rows.count)
+        block = compose(rows, slice(first, stop), source.n_rows)
+        mask[first:stop] = predicate.mask(_gathered(source, predicate, block))
+    return mask
+
+
+def _mask_of_all(source: Source, predicate: Predicate) -> NDArray[np.bool_]:
+    segments = source.plan.segments
+    mask = np.zeros(source.n_rows, np.bool_)
+    candidates = np.flatnonzero(matching_segments(source, predicate) & (segments.rows > 0))
+    jobs: list[tuple[int, int, Callable[[int, int], dict[str, ColumnValues]]]] = []
+    position = 0
+    while position < candidates.shape[0]:
+        number = int(candidates[position])
+        first, stop = int(segments.row_start[number]), int(segments.row_start[number + 1])
+        columns = _in_place(source, predicate, number) if stop - first >= BLOCK_ROWS // 8 else None
+        position += 1
+        if columns is None:  # small or unmapped: take its neighbours along, up to one block
+            while position < candidates.shape[0]:
+                after = int(candidates[position])
+                if segments.row_start[after] != stop or segments.row_start[after + 1] - first > BLOCK_ROWS:
+                    break
+                stop = int(segments.row_start[after + 1])
+                position += 1
+        jobs.extend(
+            (low, min(low + BLOCK_ROWS, stop), _slicer(columns, first) if columns else _reader(source, predicate))
+            for low in range(first, stop, BLOCK_ROWS)
+        )
+
+    def run(job: tuple[int, int, Callable[[int, int], dict[str, ColumnValues]]]) -> None:
+        low, high, columns_of = job
+        mask[low:high] = predicate.mask(columns_of(low, high))
+
+    with threads.lease(min(len(jobs), threads.wanted_threads(mask.shape[0], source.thread_cap()))) as granted:
+        if granted == 1:
+            for job in jobs:
+                run(job)
+        else:
+            with ThreadPoolExecutor(granted) as pool:
+                list(pool.map(run, jobs))
+    return mask
+
+
+def _in_place(source: Source, predicate: Predicate, segment: int) -> dict[str, ColumnValues] | None:
+    """Return views of the predicate's columns over one mapped segment, or None where one is not addressable."""
+    columns = {}
+    for name in predicate.columns:
+        position = source.schema.index(name)
+        field = source.schema.fields[position]
+        values = source.segment_view((position, False), segment)
+        if values is None or not field.dtype.isnative:
+            return None
+        validity = None
+        if field.nullable:
+            flags = source.segment_view((position, True), segment)
+            if flags is not None:
+                validity = _as_bool(flags)
+            else:
+                validity = np.ones(values.shape[0], np.bool_)
+        columns[name] = ColumnValues(values, validity, field.nulls)
+    return columns
+
+
+def _as_bool(flags: NDArray[Any]) -> NDArray[np.bool_]:
+    # A companion byte other than 0 counts as 1 (cstore.md 4.2); NumPy's bool kernels assume 0 or 1.
+    return flags.view(np.uint8) != 0
+
+
+def _slicer(columns: dict[str, ColumnValues], first: int) -> Callable[[int, int], dict[str, ColumnValues]]:
+    def cut(low: int, high: int) -> dict[str, ColumnValues]:
+        window = slice(low - first, high - first)
+        return {
+            name: ColumnValues(c.values[window], None if c.validity is None else c.validity[window], c.nulls)
+            for name, c in columns.items()
+        }
+
+    return cut
+
+
+def _reader(source: Source, predicate: Predicate) -> Callable[[int, int], dict[str, ColumnValues]]:
+    return lambda low, high: _gathered(source, predicate, Range(low, 1, high - low))
+
+
+def _gathered(source: Source, predicate: Predicate, rows: RowSelection) -> dict[str, ColumnValues]:
+    parts = []
+    for name in predicate.columns:
+        position = source.schema.index(name)
+        parts.append((position, False))
+        if source.schema.fields[position].nullable:
+            parts.append((position, True))
+    arrays = iter(read(source, rows, parts))
+    columns = {}
+    for name in predicate.columns:
+        field = source.schema[name]
+        values = next(arrays)
+        validity = _as_bool(next(arrays)) if field.nullable else None
+        columns[name] = ColumnValues(values, validity, field.nulls)
+    return columns
+
+
+def matching_segments(source: Source, predicate: Predicate) -> NDArray[np.bool_]:
+    """Return which segments can hold a matching row, by the statistics alone; all of them where there are none."""
+    n = source.plan.segments.n_segments
+    statistics = {}
+    for name in predicate.columns:
+        found = source.statistics_of(name)
+        if found is None:
+            continue
+        field = source.schema[name]
+        companion = None if field.validity is None else source.statistics_of(field.validity)
+        statistics[name] = ColumnStatistics(
+            found["minimum"],
+            found["maximum"],
+            found["usable"],
+            None if companion is None else companion["minimum"],
+            None if companion is None else companion["maximum"],
+            None if companion is None else companion["usable"],
+        )
+    return predicate.may_match(statistics, n) if statistics else np.ones(n, np.bool_)
