@@ -1,0 +1,208 @@
+"""The reference's compiled ``colstore._gather``, as far as our kernels do the same job.
+
+A call builds the segment table that the arguments describe and hands it to our kernel. The routes that are one
+kernel each in the reference are the argument ``route=`` here. Kernels that record a segment number per index
+for the next column have no counterpart: our ``take`` gathers several columns in one pass.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colstore_io import config, threads
+from colstore_io.kernels import copy as copy_kernels
+from colstore_io.kernels import segments
+
+from ._missing import missing
+
+Array = NDArray[Any]
+
+
+def _table(starts: Array, base: Array, itemsize: int, uniform_rows: int = 0) -> segments.SegmentTable:
+    starts = np.ascontiguousarray(starts, dtype=np.int64)
+    return segments.SegmentTable(
+        starts[:-1].copy(),
+        starts[1:].copy(),
+        np.ascontiguousarray(base, dtype=np.int64).reshape(1, -1),
+        np.array([itemsize], dtype=np.int64),
+        int(starts[-1]),
+        uniform_rows,
+    )
+
+
+def _one_segment(source: Array) -> segments.SegmentTable:
+    return _table(np.array([0, len(source)]), np.array([source.ctypes.data]), source.dtype.itemsize)
+
+
+def _threads(thread_cap: int) -> int:
+    return thread_cap if thread_cap > 0 else threads.usable_cores()
+
+
+def _take(table: segments.SegmentTable, indices: Array, output: Array, thread_cap: int, prefetch: int) -> None:
+    bad = table.take(indices, output, threads=_threads(thread_cap), prefetch=prefetch)
+    if bad >= 0:
+        raise IndexError(f"index {indices[bad]} is out of range")
+
+
+def max_threads() -> int:
+    """Return how many threads a kernel may use."""
+    return threads.usable_cores()
+
+
+def gather(
+    source: Array, indices: Array, output: Array, thread_cap: int = 0, prefetch_distance: int = -1
+) -> None:
+    """Copy ``source[indices]`` into `output`."""
+    if source.dtype != output.dtype:
+        raise TypeError(f"dtype of source is {source.dtype}, of output {output.dtype}")
+    _take(_one_segment(source), indices, output, thread_cap, prefetch_distance)
+
+
+gather_into = gather
+
+
+def gather_bytes(
+    source: Array, byte_offsets: Array, output: Array, thread_cap: int = 0, prefetch_distance: int = -1
+) -> None:
+    """Copy the items that begin at `byte_offsets`: one run of bytes each."""
+    itemsize = output.dtype.itemsize
+    copy_kernels.copy_runs(
+        (source.ctypes.data + byte_offsets).astype(np.uint64),
+        (output.ctypes.data + itemsize * np.arange(len(output))).astype(np.uint64),
+        np.full(len(output), itemsize, dtype=np.int64),
+        threads=_threads(thread_cap),
+    )
+
+
+def gather_segment(
+    indices: Array, output: Array, starts: Array, base: Array, thread_cap: int = 0, prefetch_distance: int = -1
+) -> None:
+    """Gather over segments: row i of segment s is at ``base[s] + i * itemsize``."""
+    if len(starts) != len(base) + 1:
+        raise ValueError(f"starts has {len(starts)} entries, expected n_segments + 1 = {len(base) + 1}")
+    _take(_table(starts, base, output.dtype.itemsize), indices, output, thread_cap, prefetch_distance)
+
+
+gather_segment_sorted = gather_segment  # our kernel looks at the indices itself
+
+
+def gather_segment_uniform(
+    indices: Array, output: Array, rows: int, base: Array, thread_cap: int = 0, prefetch_distance: int = -1
+) -> None:
+    """Gather over segments of `rows` rows each."""
+    if rows < 1:
+        raise ValueError(f"rows_per_segment must be at least 1, got {rows}")
+    table = _table(rows * np.arange(len(base) + 1), base, output.dtype.itemsize, rows)
+    _take(table, indices, output, thread_cap, prefetch_distance)
+
+
+def gather_segment_mask(
+    mask: Array, output: Array, starts: Array, base: Array, thread_cap: int = 0, prefetch_distance: int = -1
+) -> None:
+    """Gather the rows where `mask` is true."""
+    if mask.dtype != np.bool_:
+        raise TypeError(f"mask must be bool, got {mask.dtype}")
+    if len(mask) != starts[-1]:
+        raise ValueError(f"mask length {len(mask)} is not the row count {starts[-1]}")
+    count = _threads(thread_cap)
+    offsets = segments.mask_offsets(mask, threads=count)
+    if offsets[-1] != len(output):
+        raise ValueError(f"output length {len(output)} is not the selected count {offsets[-1]}")
+    _table(starts, base, output.dtype.itemsize).compress(mask, offsets, output, threads=count)
+
+
+def _record_table(
+    source: Array, starts: Array, body_start: Array, rows: Array, prefix: int, itemsize: int, uniform_rows: int = 0
+) -> segments.SegmentTable:
+    base = source.ctypes.data + body_start + prefix * rows - starts[:-1] * itemsize
+    return _table(starts, base, itemsize, uniform_rows)
+
+
+def gather_multirecord_strided(
+    source: Array,
+    output: Array,
+    start: int,
+    stop: int,
+    step: int,
+    starts: Array,
+    body_start: Array,
+    rows: Array,
+    prefix: int,
+    thread_cap: int = 0,
+    prefetch_distance: int = -1,
+) -> None:
+    """Copy rows ``start:stop:step`` of one column of a file with several records."""
+    if step == 0:
+        raise ValueError("step must not be zero")
+    count = len(range(start, stop, step))
+    if count != len(output):
+        raise ValueError(f"output length {len(output)} is not {count}")
+    table = _record_table(source, starts, body_start, rows, prefix, output.dtype.itemsize)
+    table.copy_strided(start, step, count, output, threads=_threads(thread_cap))
+
+
+def gather_multirecord_uniform(
+    source: Array,
+    indices: Array,
+    output: Array,
+    rows_per_record: int,
+    stride: int,
+    first_body: int,
+    n_records: int,
+    last_rows: int,
+    prefix: int,
+    thread_cap: int = 0,
+    prefetch_distance: int = -1,
+) -> None:
+    """Gather over records of `rows_per_record` rows whose bodies are `stride` bytes apart."""
+    if rows_per_record < 1:
+        raise ValueError(f"rows_per_record must be at least 1, got {rows_per_record}")
+    if not 1 <= last_rows <= rows_per_record:
+        raise ValueError(f"last_record_rows must be in 1..{rows_per_record}, got {last_rows}")
+    rows = np.full(n_records, rows_per_record, dtype=np.int64)
+    rows[-1] = last_rows
+    starts = np.concatenate([[0], np.cumsum(rows)])
+    body_start = first_body + stride * np.arange(n_records, dtype=np.int64)
+    itemsize = output.dtype.itemsize
+    table = _record_table(source, starts, body_start, rows, prefix, itemsize, rows_per_record)
+    _take(table, indices, output, thread_cap, prefetch_distance)
+
+
+def parallel_copy_runs(
+    output: Array, addresses: Array, offsets: Array, lengths: Array, thread_cap: int = 0
+) -> None:
+    """Copy ``lengths[r]`` bytes from ``addresses[r]`` to byte ``offsets[r]`` of `output`, for every r."""
+    target = (output.ctypes.data + offsets).astype(np.uint64)
+    copy_kernels.copy_runs(addresses.astype(np.uint64), target, lengths, threads=_threads(thread_cap))
+
+
+def interleave_records(
+    output: Array,
+    record_itemsize: int,
+    n_rows: int,
+    addresses: Array,
+    itemsizes: Array,
+    field_offsets: Array,
+    thread_cap: int = 0,
+) -> None:
+    """Turn columns into records; ours are always packed."""
+    packed = np.concatenate([[0], np.cumsum(itemsizes)])[:-1]
+    if not np.array_equal(packed, field_offsets):
+        raise NotImplementedError("records with padding")
+    raw = output.view(np.uint8).reshape(-1) if len(output) else np.empty(0, dtype=np.uint8)
+    columns = addresses.astype(np.uint64)
+    copy_kernels.interleave(columns, itemsizes, raw, n_rows, threads=_threads(thread_cap))
+
+
+def default_prefetch_distance() -> int:
+    """Return the compiled default of the look-ahead, in elements."""
+    return config.DEFAULT_PREFETCH_DISTANCE
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return missing(__name__, name)
