@@ -1,0 +1,247 @@
+"""The statistics footer: smallest and largest value per record and column (cstore.md section 7).
+
+Advisory. Whatever is wrong with a footer means "no statistics", never an error.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...schema import PhysicalColumn, native
+from .. import Statistics
+
+__all__ = [
+    "FOOTER_MAGIC",
+    "Bounds",
+    "check_statistics_columns",
+    "decode_statistics",
+    "empty_statistics",
+    "encode_statistics",
+    "footer_size",
+    "record_statistics",
+    "statistics_entries",
+]
+
+FOOTER_MAGIC = b"CSTAT\x00\x01\x00"
+FOOTER_VERSION = 1
+MAX_NAME_BYTES = 0xFFFF
+
+_HEAD = struct.Struct("<8sIII")
+_U16 = struct.Struct("<H")
+_U32 = struct.Struct("<I")
+_BOUNDED_KINDS = "fiubMm"
+_EXTENDED_PRECISION = np.finfo(np.longdouble).nmant == 63
+"""x86 long double: 10 bytes of value, 6 of filler with no defined content."""
+
+
+class Bounds(NamedTuple):
+    """What the footer says about one column of one record: raw little-endian values, and whether they hold."""
+
+    minimum: bytes
+    maximum: bytes
+    prunable: bool
+
+
+def record_statistics(arrays: Sequence[NDArray[Any]]) -> list[Bounds]:
+    """Return the footer entries of one record.
+
+    Parameters
+    ----------
+    arrays : sequence of ndarray, shape (n_rows,)
+        The columns of the record in file order, companions included.
+
+    Returns
+    -------
+    list of Bounds
+        Not prunable with zero bytes for strings, empty records, floats that are not all finite, and times
+        with NaT.
+
+    Notes
+    -----
+    Two passes over each column, no temporary arrays.
+    """
+    return [_bounds(array) for array in arrays]
+
+
+def _bounds(array: NDArray[Any]) -> Bounds:
+    kind = array.dtype.kind
+    if kind in _BOUNDED_KINDS and len(array):
+        with np.errstate(invalid="ignore"):
+            low, high = array.min(), array.max()
+        # NaN and NaT spread into both results, infinities end up in one of them.
+        if kind == "f":
+            prunable = bool(np.isfinite(low) and np.isfinite(high))
+        elif kind in "Mm":
+            prunable = not (np.isnat(low) or np.isnat(high))
+        else:
+            prunable = True
+        if prunable:
+            return Bounds(_value_bytes(low, array.dtype), _value_bytes(high, array.dtype), True)
+    empty = bytes(max(array.dtype.itemsize, 1 if kind == "S" else 4 if kind == "U" else 0))
+    return Bounds(empty, empty, False)
+
+
+def _value_bytes(value: Any, dtype: np.dtype[Any]) -> bytes:
+    raw = np.asarray(value, dtype=dtype.newbyteorder("<")).tobytes()
+    if dtype.kind == "f" and dtype.itemsize == 16 and _EXTENDED_PRECISION:
+        return raw[:10] + bytes(6)  # equal data give equal files
+    return raw
+
+
+def empty_statistics(columns: Sequence[PhysicalColumn]) -> list[Bounds]:
+    """Return entries that say nothing, for a record of which no statistics were kept."""
+    return [Bounds(bytes(c.itemsize), bytes(c.itemsize), False) for c in columns]
+
+
+def check_statistics_columns(columns: Sequence[PhysicalColumn]) -> None:
+    """Raise if a footer cannot name these columns; called before any byte is written.
+
+    Raises
+    ------
+    ValueError
+        If a name is longer than 65535 UTF-8 bytes or holds a lone surrogate.
+    """
+    for column in columns:
+        try:
+            length = len(column.name.encode("utf-8"))
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"column name {ascii(column.name)} holds a lone surrogate and cannot have statistics; "
+                "rename it or pass statistics=False"
+            ) from None
+        if length > MAX_NAME_BYTES:
+            raise ValueError(
+                f"a column name of {length} UTF-8 bytes cannot have statistics (at most {MAX_NAME_BYTES}); "
+                "rename it or pass statistics=False"
+            )
+
+
+def _dtype_text(column: PhysicalColumn) -> str:
+    return str(column.manifest.get("dtype", column.dtype.str))
+
+
+def _names(columns: Sequence[PhysicalColumn]) -> bytes:
+    parts: list[bytes] = []
+    for column in columns:
+        for text in (column.name, _dtype_text(column)):
+            raw = text.encode("utf-8")
+            parts += (_U16.pack(len(raw)), raw)
+    return b"".join(parts)
+
+
+def encode_statistics(columns: Sequence[PhysicalColumn], entries: Sequence[Sequence[Bounds]]) -> bytes:
+    """Return the footer of a file.
+
+    Parameters
+    ----------
+    columns : sequence of PhysicalColumn
+        In file order.
+    entries : sequence over records of sequences over columns of Bounds
+        As `record_statistics`, `empty_statistics` and `statistics_entries` give them.
+
+    Raises
+    ------
+    ValueError
+        As `check_statistics_columns`, or if an entry has the wrong width.
+    """
+    check_statistics_columns(columns)
+    parts = [_HEAD.pack(FOOTER_MAGIC, FOOTER_VERSION, len(columns), len(entries)), _names(columns)]
+    for position, column in enumerate(columns):
+        own = [record[position] for record in entries]
+        if any(len(b.minimum) != column.itemsize or len(b.maximum) != column.itemsize for b in own):
+            raise ValueError(f"statistics of column {column.name!r} do not have {column.itemsize} bytes")
+        parts += [b.minimum for b in own]
+        parts += [b.maximum for b in own]
+        parts.append(bytes(b.prunable for b in own))
+    body = b"".join(parts)
+    return body + _U32.pack(zlib.crc32(body))
+
+
+def footer_size(columns: Sequence[PhysicalColumn], n_records: int) -> int | None:
+    """Return the exact size of the footer of such a file, or None when no footer can name the columns."""
+    try:
+        check_statistics_columns(columns)
+    except ValueError:
+        return None
+    values = sum(2 * c.itemsize + 1 for c in columns) * n_records
+    return _HEAD.size + len(_names(columns)) + values + _U32.size
+
+
+def decode_statistics(
+    data: bytes | memoryview, columns: Sequence[PhysicalColumn], n_records: int
+) -> Statistics | None:
+    """Return what a footer says, or None when anything about it is inconsistent.
+
+    Parameters
+    ----------
+    data : buffer
+        Bytes from the footer's offset to the end of the file.
+    columns, n_records
+        What the header and the records say.
+
+    Returns
+    -------
+    Statistics or None
+        Arrays in native byte order that own their memory. String columns are left out: their bounds are never
+        used. An entry is usable when it is flagged prunable, neither bound is NaN or NaT, and minimum <= maximum.
+    """
+    data = bytes(data)
+    if len(data) != footer_size(columns, n_records):
+        return None
+    names = _names(columns)
+    head = _HEAD.pack(FOOTER_MAGIC, FOOTER_VERSION, len(columns), n_records)
+    if not data.startswith(head + names) or zlib.crc32(data[:-4]) != _U32.unpack(data[-4:])[0]:
+        return None
+    minimum: dict[str, NDArray[Any]] = {}
+    maximum: dict[str, NDArray[Any]] = {}
+    usable: dict[str, NDArray[np.bool_]] = {}
+    position = len(head) + len(names)
+    for column in columns:
+        width = n_records * column.itemsize
+        flags = np.frombuffer(data, np.uint8, n_records, position + 2 * width)
+        if flags.size and flags.max() > 1:
+            return None
+        if column.dtype.kind in _BOUNDED_KINDS:
+            low = _values(data, column.dtype, n_records, position)
+            high = _values(data, column.dtype, n_records, position + width)
+            with np.errstate(invalid="ignore"):
+                ordered = low <= high  # false for NaN and NaT
+            minimum[column.name], maximum[column.name] = low, high
+            usable[column.name] = (flags != 0) & ordered
+        position += 2 * width + n_records
+    return Statistics(minimum, maximum, usable)
+
+
+def _values(data: bytes, dtype: np.dtype[Any], count: int, offset: int) -> NDArray[Any]:
+    if dtype.kind == "b":
+        return np.frombuffer(data, np.uint8, count, offset) != 0
+    values = np.frombuffer(data, dtype, count, offset)
+    return values.copy() if dtype.isnative else values.byteswap().view(native(dtype))
+
+
+def statistics_entries(
+    statistics: Statistics, columns: Sequence[PhysicalColumn], n_records: int
+) -> list[list[Bounds]]:
+    """Return the entries of a decoded footer, per record, for a writer that goes on with the file."""
+    records: list[list[Bounds]] = [[] for _ in range(n_records)]
+    for column in columns:
+        size = column.itemsize
+        empty = Bounds(bytes(size), bytes(size), False)
+        usable = statistics.usable.get(column.name)
+        if usable is None:
+            for record in records:
+                record.append(empty)
+            continue
+        stored = column.dtype.newbyteorder("<")
+        low = statistics.minimum[column.name].astype(stored).tobytes()
+        high = statistics.maximum[column.name].astype(stored).tobytes()
+        for r, record in enumerate(records):
+            part = slice(r * size, (r + 1) * size)
+            record.append(Bounds(low[part], high[part], True) if usable[r] else empty)
+    return records
