@@ -1,0 +1,358 @@
+"""What may a user call?
+
+Thin functions: they check arguments, choose the piece that does the work, and open the result.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import compaction, formats, manifest, shards, storage, writing
+from .opening import OpenOptions, is_buffer, open_source
+from .storage import IOStats
+from .tables import Dataset, Reader, Table
+
+__all__ = [
+    "Info",
+    "append",
+    "appender",
+    "compact",
+    "concat",
+    "create",
+    "info",
+    "open",
+    "recreate",
+    "schema",
+    "store",
+    "update",
+    "vacuum",
+    "verify",
+]
+
+
+def open(path: Any, **options: Any) -> Reader | Dataset:
+    """Open a file, or several as one table.
+
+    Parameters
+    ----------
+    path : str, PathLike, bytes, file object, or a list of them
+        A file, directory, glob pattern, generation manifest (``_colstore-00000003.json``), any fsspec URL of these
+        (chained ones too), the contents of a file, or a seekable binary file object. A string is taken literally if
+        such a file exists, else as a pattern; a ``PathLike`` is never a pattern. Lists may hold open readers and
+        datasets, which are borrowed.
+    storage_options : mapping, optional
+        Passed to fsspec for URLs.
+    filesystem : fsspec file system, optional
+        Instead of `storage_options`.
+    mmap : bool, default True
+        False reads local files with ``pread``: slower, but safe when another program may cut the file short.
+    madvise : {"normal", "sequential", "random", "willneed", "dontneed"}, optional
+        Advice to the kernel about mapped pages. Default: none.
+    mlock : bool, default False
+        Lock the mapped pages into memory; failure only warns.
+    backend : {"cpp", "numpy"}, optional
+        Compiled kernels, or their NumPy twins.
+    max_workers : int, optional
+        Upper bound of threads of one read.
+    on_mismatch : {"strict", "drop"}, default "strict"
+        What to do with columns that not every file has alike: raise, or keep the common ones.
+    on_empty_file : {"error", "skip"}, default "error"
+        What to do with a file of 0 bytes.
+
+    Returns
+    -------
+    Reader or Dataset
+        A `Reader` for one file, a `Dataset` for a list, pattern or directory.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file, or the pattern matches nothing.
+    FormatError
+        If a file is damaged, or not of a format that is known here.
+    SchemaMismatchError
+        If the files do not fit together.
+    """
+    checked = OpenOptions.checked(**options)
+    if isinstance(path, (list, tuple)):
+        return Dataset(path, **options)
+    if isinstance(path, Table):
+        return Dataset([path], **options)
+    opened = open_source(path, checked)
+    return Reader(opened) if opened.kind == "file" else Dataset(opened, **options)
+
+
+def store(
+    data: Any,
+    path: Any,
+    *,
+    mode: str = "create",
+    statistics: bool = False,
+    strings: str = "unicode",
+    string_width: Mapping[str, int] | None = None,
+    nullable: Sequence[str] | bool | None = None,
+    attrs: Mapping[str, Any] | None = None,
+    column_attrs: Mapping[str, Mapping[str, Any]] | None = None,
+    compact: bool = False,
+    batch_size: int | str | None = "auto",
+    show_progress: bool | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **open_options: Any,
+) -> Reader:
+    """Write a table to one file, whole or not at all, and open it.
+
+    Parameters
+    ----------
+    data : mapping of arrays, structured array, DataFrame, Arrow table or stream, or iterator of these
+        Streams are written one record per batch, in bounded memory.
+    path : str or PathLike
+        Local path or fsspec URL.
+    mode : {"create", "recreate"}, default "create"
+        "create" raises `FileExistsError` if the file exists, "recreate" replaces it.
+    statistics : bool, default False
+        Add minimum and maximum per record and column, which lets predicates skip records.
+    strings : {"unicode", "bytes"}, default "unicode"
+        Store text as fixed-width UCS-4 (readable everywhere) or as fixed-width UTF-8.
+    string_width : mapping of str to int, optional
+        Width of text columns in characters (bytes for ``strings="bytes"``). Default: the longest value.
+    nullable : list of str or True, optional
+        Columns that get a validity companion even without nulls in the (first batch of the) data.
+    attrs : mapping, optional
+        Attributes of the table.
+    column_attrs : mapping of str to mapping, optional
+        Attributes of columns.
+    compact : bool, default False
+        Merge the records of a stream into one at the end.
+    batch_size, show_progress
+        Steps of the progress bar; the bytes written do not depend on them.
+    storage_options : mapping, optional
+        Passed to fsspec for URLs.
+    **open_options
+        Passed to `open` for the returned reader.
+
+    Returns
+    -------
+    Reader
+
+    Raises
+    ------
+    FileExistsError
+        If the file exists and mode is "create".
+    TypeError, ValueError
+        If the data cannot be stored; nothing is written then.
+    WriterLockedError
+        If another writer holds the file.
+    """
+    OpenOptions.checked(**open_options)
+    writing.store_file(
+        data,
+        path,
+        mode=mode,
+        statistics=statistics,
+        strings=strings,
+        string_width=string_width,
+        nullable=nullable,
+        attrs=attrs,
+        column_attrs=column_attrs,
+        compact=compact,
+        batch_size=batch_size,
+        show_progress=show_progress,
+        storage_options=storage_options,
+    )
+    return Reader(path, storage_options=storage_options, **open_options)
+
+
+def create(path: Any, **options: Any) -> writing.Writer:
+    """Start a new file and return its streaming writer; `FileExistsError` if the file exists.
+
+    See `Writer` for `options` (``statistics``, ``strings``, ``string_width``, ``nullable``, ``attrs``).
+    """
+    return writing.Writer(path, mode="create", **options)
+
+
+def recreate(path: Any, **options: Any) -> writing.Writer:
+    """Replace a file by a new one and return its streaming writer.
+
+    Readers see the old file until the first commit; open ones keep it after that too.
+    """
+    return writing.Writer(path, mode="recreate", **options)
+
+
+def update(path: Any, **options: Any) -> writing.Writer:
+    """Append to an existing file and return its streaming writer; `FileNotFoundError` if there is none."""
+    return writing.Writer(path, mode="update", **options)
+
+
+def compact(path: Any, out: Any = None, *, show_progress: bool | None = None) -> str:
+    """Merge the records of a file into one, in place or into `out`, and return the path written.
+
+    Statistics are dropped, attributes stay. Open readers keep the old file.
+    """
+    return compaction.compact_file(path, out, show_progress=show_progress)
+
+
+def concat(sources: Any, out: Any = None, *, memory_budget: int | None = None, **open_options: Any) -> Reader | Dataset:
+    """Join tables row-wise: lazily as a dataset, or into the file `out`.
+
+    Parameters
+    ----------
+    sources : list of paths, readers and datasets
+    out : path, optional
+        Written whole or not at all, as one record. Must not be one of the sources.
+    memory_budget : int, optional
+        Bytes held at once where the data cannot be copied as byte ranges.
+
+    Returns
+    -------
+    Dataset, or Reader on `out`
+    """
+    dataset = Dataset(sources if isinstance(sources, (list, tuple)) else [sources], **open_options)
+    if out is None:
+        return dataset
+    try:
+        shards.concat_table(dataset, out, memory_budget=memory_budget)
+    finally:
+        dataset.close()
+    return Reader(out, **open_options)
+
+
+def append(
+    directory: Any,
+    data: Any,
+    *,
+    name: str = "shard_{index:05d}.cstore",
+    statistics: bool = False,
+    strings: str = "unicode",
+    string_width: Mapping[str, int] | None = None,
+    nullable: Sequence[str] | bool | None = None,
+    batch_size: int | str | None = "auto",
+    show_progress: bool | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> str:
+    """Add one immutable shard to a directory and return its path.
+
+    Parameters
+    ----------
+    directory : str or PathLike
+        Created if missing; local or any fsspec URL.
+    data
+        Anything that `store` takes, an open reader or dataset, or the path of a file.
+    name : str
+        Template of shard names; ``{index}`` is one more than the largest number found.
+    statistics, strings, string_width, nullable, batch_size, show_progress, storage_options
+        As in `store`.
+
+    Raises
+    ------
+    SchemaMismatchError
+        If the data do not fit the shards that are there; nothing is written then.
+    """
+    return shards.append(
+        directory,
+        data,
+        name=name,
+        statistics=statistics,
+        strings=strings,
+        string_width=string_width,
+        nullable=nullable,
+        batch_size=batch_size,
+        show_progress=show_progress,
+        storage_options=storage_options,
+    )
+
+
+def appender(directory: Any, **options: Any) -> shards.Appender:
+    """Return a streaming appender that rolls a new shard whenever enough rows are buffered. See `Appender`."""
+    return shards.Appender(directory, **options)
+
+
+def vacuum(directory: Any, *, older_than_seconds: float = 7 * 24 * 3600, keep: int = 1) -> list[str]:
+    """Delete files of interrupted or superseded commits from a directory and return their names.
+
+    Only files named by this library's own pattern, older than the limit and in none of the `keep` newest generations
+    are deleted; any other data file that no generation names is reported by a warning.
+    """
+    return manifest.vacuum(directory, older_than_seconds=older_than_seconds, keep=keep)
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What the header of a file says, without reading records.
+
+    Attributes
+    ----------
+    path : str
+    format_version : int
+    n_rows, n_records : int
+    columns : list of str
+        Logical columns; companions are not among them.
+    file_size : int
+        Bytes.
+    needs_compaction : bool
+        True when there is more than one record.
+    """
+
+    path: str
+    format_version: int
+    n_rows: int
+    n_records: int
+    columns: list[str]
+    file_size: int
+    needs_compaction: bool
+
+
+def _first_read(path: Any, storage_options: Mapping[str, Any] | None) -> Any:
+    if is_buffer(path):
+        return storage.open_file(path, io=IOStats(), head_bytes=storage.HEAD_BYTES)
+    found = storage.resolve(path, storage_options=storage_options)
+    if found.kind != "file":
+        raise ValueError(f"{os.fspath(path)} is a {found.kind}; name one file")
+    return storage.open_files(found.locations, head_bytes=storage.HEAD_BYTES, io=IOStats())[0]
+
+
+def info(path: Any, *, storage_options: Mapping[str, Any] | None = None) -> Info:
+    """Return what the header of a file says. No record is read.
+
+    Raises
+    ------
+    FormatError
+        If the header is damaged.
+    """
+    file, head = _first_read(path, storage_options)
+    with file:
+        header = formats.detect(head, file.spelling).read_header(file, head)
+        return Info(
+            file.spelling,
+            header.format_version,
+            header.committed_rows,
+            header.n_records,
+            header.schema.names,
+            file.size,
+            header.n_records > 1,
+        )
+
+
+def schema(path: Any, *, storage_options: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """Return the column objects of a file's manifest as they stand there, companions and extra keys included."""
+    file, head = _first_read(path, storage_options)
+    with file:
+        header = formats.detect(head, file.spelling).read_header(file, head)
+        return [dict(column.manifest) for column in header.columns]
+
+
+def verify(path: Any, *, storage_options: Mapping[str, Any] | None = None) -> dict[str, list[str]]:
+    """Check files thoroughly, and return for each the list of its problems.
+
+    Every check that the format allows: header, records, padding, statistics recomputed, companions. Empty lists mean
+    sound files.
+    """
+    found = storage.resolve(path, storage_options=storage_options)
+    problems = {}
+    for location in found.locations:
+        problems[location.spelling] = formats.verify_location(location)
+    return problems
+
+

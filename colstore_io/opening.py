@@ -1,0 +1,177 @@
+"""From what the user wrote to a source.
+
+`open_source` accepts a path, URL, pattern, directory, generation manifest, bytes or file object and returns a
+`Source` with its files' headers read: one listing at most and one concurrent round of header reads.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import config, formats, manifest, storage
+from .dataset import OnMismatch, Source, build_plan
+from .errors import FormatError
+from .formats import ShardMeta
+from .storage import ByteFile, IOStats, Location
+
+__all__ = ["OpenOptions", "Opened", "is_buffer", "open_locations", "open_source"]
+
+_GENERATION = re.compile(r"_colstore-\d{8}\.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenOptions:
+    """The options of `open`, checked. Picklable; ``storage_options`` are kept out of representations."""
+
+    storage_options: Mapping[str, Any] | None = None
+    filesystem: Any = None
+    madvise: str | None = None
+    mlock: bool = False
+    mmap: bool = True
+    backend: str = "cpp"
+    max_workers: int | None = None
+    on_mismatch: OnMismatch = "strict"
+    on_empty_file: str = "error"
+
+    @classmethod
+    def checked(cls, **options: Any) -> OpenOptions:
+        """Fill in the defaults and check every value.
+
+        Raises
+        ------
+        TypeError
+            For an option that does not exist.
+        ValueError
+            For a value that is not allowed.
+        """
+        options.setdefault("madvise", config.get_default_madvise())
+        if options.get("backend") is None:
+            options["backend"] = config.get_default_backend()
+        result = cls(**options)
+        config.check_madvise(result.madvise)
+        config.check_backend(result.backend)
+        if result.max_workers is not None and result.max_workers < 1:
+            raise ValueError(f"max_workers must be at least 1, got {result.max_workers}")
+        if result.on_mismatch not in ("strict", "drop"):
+            raise ValueError(f"on_mismatch must be 'strict' or 'drop', got {result.on_mismatch!r}")
+        if result.on_empty_file not in ("error", "skip"):
+            raise ValueError(f"on_empty_file must be 'error' or 'skip', got {result.on_empty_file!r}")
+        if result.storage_options is not None and result.filesystem is not None:
+            raise ValueError("give storage_options or filesystem, not both")
+        return result
+
+    def __repr__(self) -> str:
+        return f"OpenOptions(backend={self.backend!r}, on_mismatch={self.on_mismatch!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A source and how the user named its files.
+
+    Attributes
+    ----------
+    kind : str
+        ``"file"`` for one file, else ``"dataset"``.
+    paths : tuple of str
+        One spelling for each file.
+    """
+
+    source: Source
+    kind: str
+    paths: tuple[str, ...]
+
+
+def is_buffer(data: object) -> bool:
+    """Return True for the contents of a file in memory."""
+    return isinstance(data, (bytes, bytearray, memoryview))
+
+
+def open_source(path: Any, options: OpenOptions) -> Opened:
+    """Open one path, URL, pattern, directory, manifest, buffer or file object.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file, or a pattern matches nothing.
+    FormatError
+        If a file is damaged or not a file of ours, naming it.
+    SchemaMismatchError
+        If the files of a dataset do not fit together.
+    """
+    io = IOStats()
+    if is_buffer(path) or (hasattr(path, "read") and hasattr(path, "seek") and not hasattr(path, "__fspath__")):
+        opened = storage.open_file(path, io=io, head_bytes=storage.HEAD_BYTES)
+        return Opened(_source([opened], options, io), "file", (opened[0].spelling,))
+    if not isinstance(path, (str, os.PathLike)) and not hasattr(path, "fs"):
+        raise TypeError(f"open() accepts a path, URL, list of them, bytes or a binary file object, got {type(path).__name__}")
+    found = storage.resolve(path, storage_options=options.storage_options, filesystem=options.filesystem)
+    if found.kind == "file":
+        location = found.locations[0]
+        if _GENERATION.fullmatch(os.path.basename(location.path)):
+            return _open_generation(manifest.read_generation(location), location, options, io)
+        return Opened(open_locations(found.locations, options, io), "file", (location.spelling,))
+    if found.kind == "directory" and found.root is not None:
+        generation = manifest.newest_generation(found.root)
+        if generation is not None:
+            return _open_generation(generation, found.root, options, io)
+    return Opened(open_locations(found.locations, options, io), "dataset", tuple(x.spelling for x in found.locations))
+
+
+def _open_generation(
+    generation: manifest.GenerationManifest, place: Location, options: OpenOptions, io: IOStats
+) -> Opened:
+    locations = manifest.member_locations(generation, place)
+    return Opened(open_locations(locations, options, io), "dataset", tuple(x.spelling for x in locations))
+
+
+def open_locations(locations: Sequence[Location], options: OpenOptions, io: IOStats) -> Source:
+    """Open files and read their headers in one concurrent round."""
+    opened = storage.open_files(
+        locations,
+        head_bytes=storage.HEAD_BYTES,
+        mmap=options.mmap,
+        madvise=options.madvise,
+        mlock=options.mlock,
+        io=io,
+    )
+    return _source(opened, options, io)
+
+
+def _source(opened: Sequence[tuple[ByteFile, memoryview]], options: OpenOptions, io: IOStats) -> Source:
+    try:
+        kept = [(file, head) for file, head in opened if not _skipped(file, options)]
+        files = [file for file, _ in kept]
+        metas = read_metas(files, [head for _, head in kept])
+        plan = build_plan(metas, on_mismatch=options.on_mismatch)
+        return Source(plan, files, io, backend=options.backend, max_workers=options.max_workers)
+    except BaseException:
+        for file, _ in opened:
+            file.close()
+        raise
+
+
+def _skipped(file: ByteFile, options: OpenOptions) -> bool:
+    if file.size > 0:
+        return False
+    if options.on_empty_file == "error":
+        raise FormatError("the file is empty (0 bytes)", path=file.spelling, offset=0, section="magic")
+    warnings.warn(f"{file.spelling} is empty (0 bytes) and was skipped", RuntimeWarning, stacklevel=6)
+    return True
+
+
+def read_metas(files: Sequence[ByteFile], heads: Sequence[memoryview]) -> list[ShardMeta]:
+    """Read the metadata of files that are all of one format."""
+    kinds = [formats.detect(head, file.spelling) for file, head in zip(files, heads, strict=True)]
+    if not kinds:
+        return []
+    for file, kind in zip(files, kinds, strict=True):
+        if kind is not kinds[0]:
+            raise ValueError(
+                f"one dataset has one file format: {files[0].spelling} is {kinds[0].name}, {file.spelling} is {kind.name}"
+            )
+    return kinds[0].read_metadata(files, heads)

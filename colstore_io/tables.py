@@ -1,0 +1,281 @@
+"""The open table: `Reader` for one file, `Dataset` for several."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Self
+
+from .dataset import Source, merge_plans
+from .opening import Opened, OpenOptions, open_source
+from .rows import Rows
+from .schema import Schema
+from .storage import IOStats
+from .views import TableOps
+
+__all__ = ["Dataset", "Reader", "Table"]
+
+
+class Table(TableOps):
+    """What `Reader` and `Dataset` have in common: a source, its paths, and being open or closed.
+
+    Indexing gives lazy views; `dict`, `array`, `frame`, `arrow` and `recarray` read the whole table. Reads from
+    several threads are safe. Pickling carries URLs, options and version tokens, no data.
+    """
+
+    _rows: Rows | None = None
+
+    def __init__(self, source: Source, paths: Sequence[str]) -> None:
+        self._source = source
+        self._paths = tuple(paths)
+        self._closed = False
+
+    @property
+    def _holder(self) -> Self:  # type: ignore[override]
+        return self
+
+    @property
+    def _positions(self) -> range:  # type: ignore[override]
+        return range(len(self._source.schema.fields))
+
+    @property
+    def source(self) -> Source:
+        """Plan and files of this table; valid after `close` for metadata."""
+        return self._source
+
+    def readable_source(self) -> Source:
+        """Return the source, or raise `ValueError` when the table is closed."""
+        if self._closed:
+            name = self._paths[0] if len(self._paths) == 1 else f"the dataset of {len(self._paths)} files"
+            raise ValueError(f"{name} is closed.")
+        return self._source
+
+    @property
+    def schema(self) -> Schema:
+        """Columns with everything known of them, and the attributes of the table."""
+        return self._source.schema
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """Attributes stored with the table."""
+        return {**self._source.schema.attrs}
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files, as the caller spelled them."""
+        return self._paths
+
+    @property
+    def n_rows(self) -> int:
+        return self._source.n_rows
+
+    @property
+    def io(self) -> IOStats:
+        """Requests made and bytes read so far."""
+        return self._source.io
+
+    @property
+    def backend(self) -> str:
+        """``"cpp"`` for the compiled kernels, ``"numpy"`` for their twins."""
+        return self._source.backend
+
+    @property
+    def max_workers(self) -> int:
+        """Upper bound of threads of one read."""
+        return self._source.thread_cap()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Release the files. Views of the mapping stay valid; further reads raise `ValueError`. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._close_owned()
+
+    def _close_owned(self) -> None:
+        self._source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __or__(self, other: object) -> Dataset:
+        if not isinstance(other, Table):
+            raise TypeError(f"Unsupported operand for |: {type(other).__name__}; open it first")
+        return Dataset([self, other])
+
+    def __repr__(self) -> str:
+        names = self.columns
+        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        place = self._paths[0] if len(self._paths) == 1 else f"{len(self._paths)} files"
+        state = " (closed)" if self._closed else ""
+        return f"<{type(self).__name__} {place}{state}: {self.n_rows:,} rows, {len(names)} columns ({shown})>"
+
+
+class Reader(Table):
+    """One open file. Made by `colstore_io.open`."""
+
+    def __init__(self, path: Any, **options: Any) -> None:
+        if isinstance(path, Opened):
+            opened = path
+        else:
+            opened = open_source(path, OpenOptions.checked(**options))
+            if opened.kind != "file":
+                opened.source.close()
+                raise ValueError(f"a reader opens one file, {path!r} is a dataset; use colstore_io.open")
+        super().__init__(opened.source, opened.paths)
+
+    @property
+    def path(self) -> str:
+        """The file, as the caller spelled it."""
+        return self._paths[0]
+
+    @property
+    def n_records(self) -> int:
+        """Records of the file."""
+        return self._source.plan.segments.n_segments
+
+    @property
+    def needs_compaction(self) -> bool:
+        """True when the file has more than one record."""
+        return self.n_records > 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_reader, (self._source, self._paths)
+
+
+def _rebuild_reader(source: Source, paths: tuple[str, ...]) -> Reader:
+    return Reader(Opened(source, "file", paths))
+
+
+class Dataset(Table):
+    """Several files as one table, rows numbered file after file. Made by `colstore_io.open`.
+
+    Parameters
+    ----------
+    sources : path, reader, dataset, or a list of them, optional
+        Paths are opened and owned (closed with the dataset); readers and datasets are borrowed. No sources make an
+        empty dataset of shape (0, 0).
+    **options
+        As `colstore_io.open`.
+
+    Raises
+    ------
+    SchemaMismatchError
+        If the columns differ; everything opened by the call is closed again.
+    """
+
+    def __init__(self, sources: Any = None, **options: Any) -> None:
+        self._options = OpenOptions.checked(**options)
+        self._owned: list[Source] = []
+        self._children: list[tuple[Source, tuple[str, ...]]] = []
+        if sources is None:
+            items: list[Any] = []
+        elif isinstance(sources, (list, tuple)):
+            items = list(sources)
+        else:
+            items = [sources]
+        children, owned = _open_children(items, self._options)
+        try:
+            source, paths = _merge(children, self._options)
+        except BaseException:
+            _close_all(owned)
+            raise
+        self._children, self._owned = children, owned
+        super().__init__(source, paths)
+
+    @property
+    def needs_compaction(self) -> bool:
+        """True when the rows come from more than one file."""
+        return len(self._paths) > 1
+
+    def append(self, source: Any) -> Self:
+        """Add files after the last one, in place, and return the dataset.
+
+        Raises
+        ------
+        SchemaMismatchError
+            If the columns differ; the dataset is unchanged then.
+        """
+        children, owned = _open_children([source], self._options)
+        try:
+            merged, paths = _merge([*self._children, *children], self._options)
+        except BaseException:
+            _close_all(owned)
+            raise
+        self._children.extend(children)
+        self._owned.extend(owned)
+        self._source, self._paths = merged, paths
+        return self
+
+    def __ior__(self, other: object) -> Self:
+        if not isinstance(other, Table):
+            raise TypeError(f"Unsupported operand for |=: {type(other).__name__}; use append() for paths")
+        return self.append(other)
+
+    def _close_owned(self) -> None:
+        _close_all(self._owned)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_dataset, (self._source, self._paths, self._options)
+
+
+def _rebuild_dataset(source: Source, paths: tuple[str, ...], options: OpenOptions) -> Dataset:
+    dataset = Dataset.__new__(Dataset)
+    dataset._options = options
+    dataset._owned = [source]
+    dataset._children = [(source, paths)]
+    Table.__init__(dataset, source, paths)
+    return dataset
+
+
+def _open_children(
+    items: Sequence[Any], options: OpenOptions
+) -> tuple[list[tuple[Source, tuple[str, ...]]], list[Source]]:
+    """Open the paths among `items`; return all children in order, and the sources that were opened here."""
+    children: list[tuple[Source, tuple[str, ...]]] = []
+    owned: list[Source] = []
+    try:
+        for item in items:
+            if isinstance(item, Dataset):
+                item.readable_source()
+                children.extend(item._children)
+            elif isinstance(item, Table):
+                children.append((item.readable_source(), item.paths))
+            elif isinstance(item, (str, os.PathLike, bytes, bytearray, memoryview)) or hasattr(item, "read"):
+                opened = open_source(item, options)
+                owned.append(opened.source)
+                children.append((opened.source, opened.paths))
+            else:
+                raise TypeError(
+                    f"a dataset accepts a path, reader, dataset or a list of them, got {type(item).__name__}"
+                )
+    except BaseException:
+        _close_all(owned)
+        raise
+    return children, owned
+
+
+def _merge(
+    children: Sequence[tuple[Source, tuple[str, ...]]], options: OpenOptions
+) -> tuple[Source, tuple[str, ...]]:
+    paths = tuple(path for _, names in children for path in names)
+    if len(children) == 1:
+        return children[0][0], paths
+    plan = merge_plans(
+        [source.plan for source, _ in children],
+        [names[0] if names else "(no files)" for _, names in children],
+        on_mismatch=options.on_mismatch,
+    )
+    files = [file for source, _ in children for file in source.files]
+    io = IOStats.merged([source.io for source, _ in children])
+    return Source(plan, files, io, backend=options.backend, max_workers=options.max_workers), paths
+
+
+def _close_all(sources: Sequence[Source]) -> None:
+    for source in sources:
+        source.close()
