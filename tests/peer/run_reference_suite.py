@@ -40,7 +40,7 @@ CATEGORIES = ("private module", "private attribute", "[FIX]", "later")
 
 # pip asks the build backend of an sdist for its metadata before it hands the file over, and the real backend
 # would first install CMake and then look for a compiler. Only the name and the version are wanted.
-STAND_IN_BACKEND = f'''
+STAND_IN_BACKEND = f"""
 import os
 
 def get_requires_for_build_wheel(config_settings=None):
@@ -52,7 +52,7 @@ def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
     with open(os.path.join(metadata_directory, name, "METADATA"), "w") as metadata:
         metadata.write("Metadata-Version: 2.1\\nName: colstore\\nVersion: {VERSION}\\n")
     return name
-'''
+"""
 
 
 def sha256(path: Path) -> str:
@@ -146,13 +146,29 @@ def matches(pattern: str, node_id: str) -> bool:
 def run_suite(tests: Path, results: Path, options: list[str]) -> int:
     """Run pytest over `tests` in a process of its own; it leaves one JSON line per test in `results`."""
     environment = {**os.environ, "PYTHONPATH": str(HERE / "shim"), "REFERENCE_RESULTS": str(results)}
-    command = [str(Path(sys.executable).parent / "pytest"), "-c", str(HERE / "pytest.ini"), f"--rootdir={tests}"]
+    command = [
+        str(Path(sys.executable).parent / "pytest"),
+        "-c",
+        str(HERE / "pytest.ini"),
+        f"--rootdir={tests}",
+    ]
     # The suite imports its helpers by bare names, which needs the default import mode.
-    command += ["-o", "addopts=", "-o", "python_classes=Test*", "-p", "reference_results", "-p", "no:cacheprovider"]
+    command += [
+        "-o",
+        "addopts=",
+        "-o",
+        "python_classes=Test*",
+        "-p",
+        "reference_results",
+        "-p",
+        "no:cacheprovider",
+    ]
     command += ["-q", "--tb=short", "--no-header", "-r", "N", *options, str(tests)]
     output = results.with_suffix(".log")
     with output.open("wb") as log:
-        return subprocess.run(command, cwd=tests, env=environment, stdout=log, stderr=log, check=False).returncode
+        return subprocess.run(
+            command, cwd=tests, env=environment, stdout=log, stderr=log, check=False
+        ).returncode
 
 
 def read_results(path: Path) -> dict[str, Result]:
@@ -232,7 +248,9 @@ def main() -> None:
     parser.add_argument("--build", type=Path, default=ROOT / "build", help="the sdist is kept in here")
     parser.add_argument("--report", type=Path, help='file for {"passed": N, "failed": N, ...}')
     parser.add_argument("--verbose", action="store_true", help="print the reason of each test not applicable")
-    parser.add_argument("--partial", action="store_true", help="some tests only: unmatched exceptions are no error")
+    parser.add_argument(
+        "--partial", action="store_true", help="some tests only: unmatched exceptions are no error"
+    )
     parser.add_argument("options", nargs="*", help="passed on to pytest, after --")
     arguments = parser.parse_args()
     build = arguments.build.resolve()

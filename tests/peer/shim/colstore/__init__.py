@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from colstore_io.predicate import Expr
+
 import colstore_io
 from colstore_io import (
     ColumnView,
@@ -23,41 +25,45 @@ from colstore_io import (
     store,
     update,
 )
+from colstore_io.locks import lock_exclusive_nonblocking, unlock
+from colstore_io.preview import Preview
+from colstore_io.progress import parse_byte_size
 
-from ._missing import add_missing_modules, missing
+from . import _gather, config, format, kernels, testing
+from ._classes import Appender, ColStoreDataset, ColStoreInfo, ColStoreReader, ColStoreWriter
+from ._missing import add_modules, missing
+from .kernels import cpp_available, max_threads
 
-# Modules that only the reference has. Those with a stand-in of their own are imported below.
-add_missing_modules(
+# Private modules of the reference. Test files import from them next to public names.
+add_modules(
     __name__,
-    [
-        "_footer",
-        "_numa",
-        "_pandas",
-        "_query",
-        "_render",
-        "autotune",
-        "cli",
-        "cli._common",
-        "cli.calibration",
-        "compaction",
-        "frame",
-        "interop",
-        "interop._convert",
-        "interop.arrow",
-        "interop.base",
-        "interop.root",
-        "profiling",
-        "progress",
-        "reader",
-        "shards",
-        "view",
-        "writer",
-    ],
+    {
+        "_footer": {},
+        "_lock": {"lock_exclusive_nonblocking": lock_exclusive_nonblocking, "unlock": unlock},
+        "_numa": {},
+        "_pandas": {},
+        "_query": {"_Expr": Expr},
+        "_render": {"Preview": Preview},
+        "_sizes": {"parse_byte_size": parse_byte_size},
+        "autotune": {},
+        "cli": {},
+        "cli._common": {},
+        "cli.calibration": {},
+        "compaction": {},
+        "frame": {},
+        "interop": {},
+        "interop._convert": {},
+        "interop.arrow": {},
+        "interop.base": {},
+        "interop.root": {},
+        "profiling": {},
+        "progress": {},
+        "reader": {"_SORTEDNESS_SAMPLE_MIN_SIZE": 32768},  # needed to import a test file
+        "shards": {},
+        "view": {"ColumnView": ColumnView, "TableView": TableView},
+        "writer": {},
+    },
 )
-
-from . import _gather, _lock, _sizes, config, format, kernels, testing  # noqa: E402
-from ._classes import Appender, ColStoreDataset, ColStoreInfo, ColStoreReader, ColStoreWriter  # noqa: E402
-from .kernels import cpp_available, max_threads  # noqa: E402
 
 __version__ = colstore_io.__version__
 __all__ = [
@@ -71,8 +77,6 @@ __all__ = [
     "QueryError",
     "TableView",
     "_gather",
-    "_lock",
-    "_sizes",
     "append",
     "appender",
     "col",

@@ -38,9 +38,9 @@ class ColStoreDataset(metaclass=_Alias):
 
 
 def _writer(path: Any, mode: str = "create", **options: Any) -> Any:
-    return {"create": colstore_io.create, "recreate": colstore_io.recreate, "update": colstore_io.update}[mode](
-        path, **options
-    )
+    return {"create": colstore_io.create, "recreate": colstore_io.recreate, "update": colstore_io.update}[
+        mode
+    ](path, **options)
 
 
 class ColStoreWriter(metaclass=_Alias):

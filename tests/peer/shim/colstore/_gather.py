@@ -41,7 +41,9 @@ def _threads(thread_cap: int) -> int:
     return thread_cap if thread_cap > 0 else threads.usable_cores()
 
 
-def _take(table: segments.SegmentTable, indices: Array, output: Array, thread_cap: int, prefetch: int) -> None:
+def _take(
+    table: segments.SegmentTable, indices: Array, output: Array, thread_cap: int, prefetch: int
+) -> None:
     bad = table.take(indices, output, threads=_threads(thread_cap), prefetch=prefetch)
     if bad >= 0:
         raise IndexError(f"index {indices[bad]} is out of range")
@@ -78,7 +80,12 @@ def gather_bytes(
 
 
 def gather_segment(
-    indices: Array, output: Array, starts: Array, base: Array, thread_cap: int = 0, prefetch_distance: int = -1
+    indices: Array,
+    output: Array,
+    starts: Array,
+    base: Array,
+    thread_cap: int = 0,
+    prefetch_distance: int = -1,
 ) -> None:
     """Gather over segments: row i of segment s is at ``base[s] + i * itemsize``."""
     if len(starts) != len(base) + 1:
@@ -115,7 +122,13 @@ def gather_segment_mask(
 
 
 def _record_table(
-    source: Array, starts: Array, body_start: Array, rows: Array, prefix: int, itemsize: int, uniform_rows: int = 0
+    source: Array,
+    starts: Array,
+    body_start: Array,
+    rows: Array,
+    prefix: int,
+    itemsize: int,
+    uniform_rows: int = 0,
 ) -> segments.SegmentTable:
     base = source.ctypes.data + body_start + prefix * rows - starts[:-1] * itemsize
     return _table(starts, base, itemsize, uniform_rows)

@@ -6,6 +6,7 @@ A test file imports such names at its top, next to public ones. So the import su
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -31,8 +32,8 @@ def missing(module: str, name: str) -> Any:
     return _MissingType(name, (), {"__module__": module, "__qualname__": name})
 
 
-class MissingModule(ModuleType):
-    """A module of the reference all of whose names are stand-ins."""
+class StandInModule(ModuleType):
+    """A private module of the reference: a few names have a counterpart in ours, all others are stand-ins."""
 
     __path__: list[str] = []
 
@@ -42,11 +43,11 @@ class MissingModule(ModuleType):
         return missing(self.__name__, name)
 
 
-def add_missing_modules(package: str, names: list[str]) -> None:
-    """Make ``import package.name`` work for modules that only the reference has."""
-    for name in names:
+def add_modules(package: str, modules: Mapping[str, Mapping[str, Any]]) -> None:
+    """Make ``import package.name`` work for each key of `modules`; its value maps names to our objects."""
+    for name, known in modules.items():
         full_name = f"{package}.{name}"
-        module = sys.modules[full_name] = MissingModule(full_name)
+        module = sys.modules[full_name] = StandInModule(full_name)
+        vars(module).update(known)
         parent, _, leaf = full_name.rpartition(".")
-        if parent in sys.modules:
-            setattr(sys.modules[parent], leaf, module)
+        setattr(sys.modules[parent], leaf, module)

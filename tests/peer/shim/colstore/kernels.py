@@ -32,7 +32,12 @@ def cpp_available() -> bool:
 
 
 def gather(
-    source: Array, indices: Array, dtype: np.dtype[Any], *, backend: str = "cpp", thread_cap: int | None = None
+    source: Array,
+    indices: Array,
+    dtype: np.dtype[Any],
+    *,
+    backend: str = "cpp",
+    thread_cap: int | None = None,
 ) -> Array:
     """Return ``source[indices]`` in native byte order."""
     if backend == "numpy" or not source.dtype.isnative:
