@@ -3,8 +3,8 @@
 ``run_reference_suite.py [--build DIR] [--report FILE] [-- PYTEST OPTIONS]``
 
 The suite comes with the sdist of colstore on PyPI. It is fetched once with pip, kept under the build folder,
-checked against its hash, and never committed. `shim/colstore` gives our objects the reference's names and goes
-first on the path. Each test then
+checked against its hash, and never committed. `shim/colstore` gives our objects the reference's names and
+goes first on the path. Each test then
 
 * passes;
 * fails, and is listed in ``reference_exceptions.toml``: *not applicable*, with a reason;
@@ -146,29 +146,14 @@ def matches(pattern: str, node_id: str) -> bool:
 def run_suite(tests: Path, results: Path, options: list[str]) -> int:
     """Run pytest over `tests` in a process of its own; it leaves one JSON line per test in `results`."""
     environment = {**os.environ, "PYTHONPATH": str(HERE / "shim"), "REFERENCE_RESULTS": str(results)}
-    command = [
-        str(Path(sys.executable).parent / "pytest"),
-        "-c",
-        str(HERE / "pytest.ini"),
-        f"--rootdir={tests}",
-    ]
+    pytest = str(Path(sys.executable).parent / "pytest")
+    command = [pytest, "-c", str(HERE / "pytest.ini"), f"--rootdir={tests}", "-p", "reference_results"]
     # The suite imports its helpers by bare names, which needs the default import mode.
-    command += [
-        "-o",
-        "addopts=",
-        "-o",
-        "python_classes=Test*",
-        "-p",
-        "reference_results",
-        "-p",
-        "no:cacheprovider",
-    ]
+    command += ["-o", "addopts=", "-o", "python_classes=Test*", "-p", "no:cacheprovider"]
     command += ["-q", "--tb=short", "--no-header", "-r", "N", *options, str(tests)]
-    output = results.with_suffix(".log")
-    with output.open("wb") as log:
-        return subprocess.run(
-            command, cwd=tests, env=environment, stdout=log, stderr=log, check=False
-        ).returncode
+    with results.with_suffix(".log").open("wb") as log:
+        done = subprocess.run(command, cwd=tests, env=environment, stdout=log, stderr=log, check=False)
+    return done.returncode
 
 
 def read_results(path: Path) -> dict[str, Result]:

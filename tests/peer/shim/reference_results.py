@@ -1,6 +1,7 @@
 """pytest plugin: leave one JSON line per event of a test in the file ``$REFERENCE_RESULTS``.
 
-Lines are written as the events happen, so that a crash of the process loses nothing. The last line of a test counts.
+Lines are written as the events happen, so that a crash of the process loses nothing. The last line of a test
+counts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The reference's compiled ``colstore._gather``, as far as our kernels do the same job.
 
-A call builds the segment table that the arguments describe and hands it to our kernel. The routes that are one
-kernel each in the reference are the argument ``route=`` here. Kernels that record a segment number per index
-for the next column have no counterpart: our ``take`` gathers several columns in one pass.
+A call builds the segment table that the arguments describe and hands it to our kernel. Kernels that record a
+segment number per index for the next column have no counterpart: our ``take`` gathers several columns in one
+pass.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 
 class NotApplicable(Exception):
@@ -16,7 +16,7 @@ class NotApplicable(Exception):
 
 
 class _MissingType(type):
-    """Type of the stand-ins: they may be imported, subclassed and given to ``isinstance``, and nothing else."""
+    """Type of the stand-ins: they may be imported, subclassed, given to ``isinstance``, and no more."""
 
     def __call__(cls, *args: object, **kwargs: object) -> Any:
         raise NotApplicable(f"{cls.__module__}.{cls.__qualname__} exists only in the reference")
@@ -35,7 +35,7 @@ def missing(module: str, name: str) -> Any:
 class StandInModule(ModuleType):
     """A private module of the reference: a few names have a counterpart in ours, all others are stand-ins."""
 
-    __path__: list[str] = []
+    __path__: ClassVar[list[str]] = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -1,4 +1,4 @@
-"""The reference's ``colstore.format``: constants and small functions that its tests build and take apart files with."""
+"""The reference's ``colstore.format``: what its tests build and take apart files with."""
 
 from __future__ import annotations
 
