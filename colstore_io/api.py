@@ -194,7 +194,9 @@ def compact(path: Any, out: Any = None, *, show_progress: bool | None = None) ->
     return compaction.compact_file(path, out, show_progress=show_progress)
 
 
-def concat(sources: Any, out: Any = None, *, memory_budget: int | None = None, **open_options: Any) -> Reader | Dataset:
+def concat(
+    sources: Any, out: Any = None, *, memory_budget: int | None = None, **open_options: Any
+) -> Reader | Dataset:
     """Join tables row-wise: lazily as a dataset, or into the file `out`.
 
     Parameters
@@ -354,5 +356,3 @@ def verify(path: Any, *, storage_options: Mapping[str, Any] | None = None) -> di
     for location in found.locations:
         problems[location.spelling] = formats.verify_location(location)
     return problems
-
-

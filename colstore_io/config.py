@@ -143,3 +143,11 @@ def get_preview_rows() -> int:
 def set_preview_rows(value: int) -> None:
     """Set the default number of rows of ``head``, ``tail`` and previews (>= 0)."""
     _settings.preview_rows = _at_least("preview_rows", value, 0)
+
+
+def preview_row_count(n: int | None) -> int:
+    """Return `n`, by default the setting; `ValueError` for a negative number."""
+    rows = _settings.preview_rows if n is None else n
+    if rows < 0:
+        raise ValueError(f"the number of rows must not be negative, got {rows}")
+    return rows

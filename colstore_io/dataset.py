@@ -1,328 +1,24 @@
-"""Many shards as one table.
-
-A `DatasetPlan` says what there is: schema, files with their version tokens, the segment table, and how each file
-lays out its columns. It is immutable, holds no open file and no statistics when pickled, and is all that another
-process needs to read. A `Source` is a plan with its files at hand: it turns segments into addresses.
-"""
+"""A plan with its files at hand: it turns segments into addresses, and hands out byte ranges of what is not mapped."""
 
 from __future__ import annotations
 
 import hashlib
 import threading
-import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import config, kernels_numpy
-from .errors import SchemaMismatchError
-from .formats import ShardMeta, Statistics
+from .formats import ShardMeta
 from .kernels import segments as kernels
-from .schema import Field, Schema
-from .segments import Segments, partition_rows
+from .plan import NO_VALIDITY, DatasetPlan, OnMismatch, Part, build_plan
+from .schema import Schema
 from .storage import ByteFile, IOStats
 
-__all__ = ["DatasetPlan", "FileEntry", "FileLayout", "Part", "Source", "build_plan", "merge_plans"]
-
-OnMismatch = Literal["strict", "drop"]
-
-Part = tuple[int, bool]
-"""What a kernel reads: (position of a field in the schema, False for its values or True for its validity)."""
-
-NO_VALIDITY = -1
-
-
-@dataclass(frozen=True, slots=True)
-class FileLayout:
-    """How one file lays out the fields of the dataset inside a segment.
-
-    A chunk starts at ``body_start + rows * prefix`` (cstore.md section 6).
-
-    Attributes
-    ----------
-    value_prefix : tuple of int, one per field
-        Sum of the item sizes of the columns before the field's values.
-    validity_prefix : tuple of int, one per field
-        The same for its validity companion; -1 where this file has none (every row is valid).
-    """
-
-    value_prefix: tuple[int, ...]
-    validity_prefix: tuple[int, ...]
-
-    def prefix(self, part: Part) -> int:
-        position, validity = part
-        return self.validity_prefix[position] if validity else self.value_prefix[position]
-
-    def select(self, positions: Sequence[int]) -> FileLayout:
-        return FileLayout(
-            tuple(self.value_prefix[p] for p in positions), tuple(self.validity_prefix[p] for p in positions)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class FileEntry:
-    """What a plan remembers of one file.
-
-    Attributes
-    ----------
-    layout : int
-        Number of its `FileLayout` in the plan.
-    committed_end : int
-        Bytes [0, committed_end) belong to the dataset; nothing past them is read.
-    fingerprint : bytes
-        Digest of the header parts that an append never changes.
-    """
-
-    layout: int
-    committed_end: int
-    fingerprint: bytes
-
-
-@dataclass(frozen=True)
-class DatasetPlan:
-    """Everything needed to read a dataset, without an open file. Immutable and picklable.
-
-    Attributes
-    ----------
-    format : str
-    schema : Schema
-    files : tuple of FileEntry
-    layouts : tuple of FileLayout
-    segments : Segments
-    statistics : tuple of Statistics or None, one per file
-        By physical column name; dropped when pickled: statistics stay with the client.
-    """
-
-    format: str
-    schema: Schema
-    files: tuple[FileEntry, ...]
-    layouts: tuple[FileLayout, ...]
-    segments: Segments
-    statistics: tuple[Statistics | None, ...] = field(compare=False)
-
-    @property
-    def n_rows(self) -> int:
-        return self.segments.n_rows
-
-    def __getstate__(self) -> dict[str, Any]:
-        fields = tuple(
-            (f.name, f.dtype.str, f.validity, f.logical, f.tz, f.categories, f.ordered, dict(f.attrs) or None)
-            for f in self.schema
-        )
-        layouts = tuple((layout.value_prefix, layout.validity_prefix) for layout in self.layouts)
-        files = tuple((entry.layout, entry.committed_end, entry.fingerprint) for entry in self.files)
-        table = self.segments
-        return {
-            "format": self.format,
-            "fields": fields,
-            "attrs": dict(self.schema.attrs),
-            "files": files,
-            "layouts": layouts,
-            "segments": (table.file, table.row_start, table.body_start),
-        }
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        fields = tuple(
-            Field(name, np.dtype(dtype), validity, logical, tz, categories, ordered, attrs or {})
-            for name, dtype, validity, logical, tz, categories, ordered, attrs in state["fields"]
-        )
-        restored: dict[str, Any] = {
-            "format": state["format"],
-            "schema": Schema(fields, state["attrs"]),
-            "files": tuple(FileEntry(*entry) for entry in state["files"]),
-            "layouts": tuple(FileLayout(*layout) for layout in state["layouts"]),
-            "segments": Segments(*state["segments"]),
-            "statistics": (None,) * len(state["files"]),
-        }
-        for name, value in restored.items():
-            object.__setattr__(self, name, value)
-
-    @cached_property
-    def digest(self) -> str:
-        """Hash of schema, layouts and segments: what names this plan beside the tokens of its files."""
-        state = self.__getstate__()
-        hasher = hashlib.blake2b(digest_size=16)
-        for key in ("format", "fields", "layouts", "files"):
-            hasher.update(repr(state[key]).encode("utf-8", "surrogatepass"))
-        for array in state["segments"]:
-            hasher.update(array.tobytes())
-        return hasher.hexdigest()
-
-    def row_bytes(self, names: Sequence[str] | None = None) -> int:
-        """Return the stored bytes per row of the columns `names` (default: all)."""
-        fields = self.schema.fields if names is None else [self.schema[name] for name in names]
-        return sum(f.row_bytes for f in fields)
-
-    def partitions(
-        self, names: Sequence[str] | None = None, *, blocksize: int, merge_below: int | None = None
-    ) -> NDArray[np.int64]:
-        """Return the row boundaries of partitions of about `blocksize` bytes of the columns `names`.
-
-        The one rule that Dask partitions and xarray chunks share; see `segments.partition_rows`.
-        """
-        return partition_rows(
-            self.segments.row_start, self.row_bytes(names), blocksize=blocksize, merge_below=merge_below
-        )
-
-    def restrict(self, low: int, high: int, names: Sequence[str]) -> DatasetPlan:
-        """Return the plan of segments [low, high) and columns `names` alone: what one task needs."""
-        positions = [self.schema.index(name) for name in names]
-        first, last = (int(self.segments.file[low]), int(self.segments.file[high - 1])) if high > low else (0, -1)
-        entries = self.files[first : last + 1]
-        used = sorted({entry.layout for entry in entries})
-        return DatasetPlan(
-            self.format,
-            Schema(tuple(self.schema.fields[p] for p in positions)),
-            tuple(replace(entry, layout=used.index(entry.layout)) for entry in entries),
-            tuple(self.layouts[i].select(positions) for i in used),
-            self.segments.take(low, high),
-            self.statistics[first : last + 1],
-        )
-
-
-# ----------------------------------------------------------------------------------------------------------
-# Building plans
-
-
-def build_plan(metas: Sequence[ShardMeta], *, on_mismatch: OnMismatch = "strict") -> DatasetPlan:
-    """Make the plan of files whose headers were read.
-
-    Raises
-    ------
-    SchemaMismatchError
-        If the files do not have the same columns (names as a set, dtypes as strings), naming the file.
-    ValueError
-        If `on_mismatch` is unknown, or ``"drop"`` leaves no column.
-    """
-    if not metas:
-        return _empty_plan()
-    schema = _reconcile([meta.schema for meta in metas], [meta.path for meta in metas], on_mismatch)
-    layouts: dict[FileLayout, int] = {}
-    by_schema: dict[tuple[int, int], int] = {}  # equal manifests were parsed once: look the layout up once too
-    entries = []
-    for meta in metas:
-        key = (id(meta.columns), id(meta.schema))
-        number = by_schema.get(key)
-        if number is None:
-            number = by_schema[key] = layouts.setdefault(_file_layout(schema, meta), len(layouts))
-        entries.append(FileEntry(number, meta.committed_end, meta.fingerprint))
-    counts = np.array([meta.record_rows.shape[0] for meta in metas])
-    rows = np.concatenate([meta.record_rows for meta in metas])
-    segments = Segments(
-        np.repeat(np.arange(len(metas), dtype=np.int32), counts),
-        np.concatenate([np.zeros(1, np.int64), np.cumsum(rows, dtype=np.int64)]),
-        np.concatenate([meta.body_start for meta in metas]),
-    )
-    return DatasetPlan(
-        metas[0].format, schema, tuple(entries), tuple(layouts), segments, tuple(m.statistics for m in metas)
-    )
-
-
-def merge_plans(plans: Sequence[DatasetPlan], paths: Sequence[str], *, on_mismatch: OnMismatch) -> DatasetPlan:
-    """Stack the tables of several plans; `paths` names each one in error messages."""
-    kept = [(plan, path) for plan, path in zip(plans, paths, strict=True) if plan.files]
-    if not kept:
-        return _empty_plan()
-    if len(kept) == 1:
-        return kept[0][0]
-    schema = _reconcile([plan.schema for plan, _ in kept], [path for _, path in kept], on_mismatch)
-    layouts: dict[FileLayout, int] = {}
-    entries: list[FileEntry] = []
-    for plan, _ in kept:
-        positions = [plan.schema.index(name) for name in schema.names]
-        numbers = [layouts.setdefault(layout.select(positions), len(layouts)) for layout in plan.layouts]
-        entries.extend(replace(entry, layout=numbers[entry.layout]) for entry in plan.files)
-    formats = {plan.format for plan, _ in kept}
-    if len(formats) > 1:
-        raise SchemaMismatchError(f"one dataset has one file format, got {', '.join(sorted(formats))}")
-    return DatasetPlan(
-        kept[0][0].format,
-        schema,
-        tuple(entries),
-        tuple(layouts),
-        Segments.concatenate([plan.segments for plan, _ in kept], [len(plan.files) for plan, _ in kept]),
-        tuple(statistics for plan, _ in kept for statistics in plan.statistics),
-    )
-
-
-def _empty_plan() -> DatasetPlan:
-    nothing = np.zeros(0, np.int64)
-    table = Segments(nothing.astype(np.int32), np.zeros(1, np.int64), nothing)
-    return DatasetPlan("cstore", Schema(()), (), (), table, ())
-
-
-def _file_layout(schema: Schema, meta: ShardMeta) -> FileLayout:
-    values, validity = [], []
-    for name in schema.names:
-        values.append(meta.column_prefix(name))
-        companion = meta.schema[name].validity
-        validity.append(NO_VALIDITY if companion is None else meta.column_prefix(companion))
-    return FileLayout(tuple(values), tuple(validity))
-
-
-def _reconcile(schemas: Sequence[Schema], paths: Sequence[str], on_mismatch: OnMismatch) -> Schema:
-    """Return the common schema, in the order of the first file (cstore-behaviour.md 5)."""
-    if on_mismatch not in ("strict", "drop"):
-        raise ValueError(f"on_mismatch must be 'strict' or 'drop', got {on_mismatch!r}")
-    first = schemas[0]
-    distinct: list[tuple[Schema, str]] = []
-    seen: set[int] = set()
-    for schema, path in zip(schemas, paths, strict=True):
-        if id(schema) not in seen:
-            seen.add(id(schema))
-            distinct.append((schema, path))
-    if len(distinct) == 1:
-        return first
-    kept = list(first.names)
-    for schema, path in distinct[1:]:
-        problem = _mismatch(first, schema, path)
-        if problem is None:
-            continue
-        if on_mismatch == "strict":
-            raise SchemaMismatchError(problem)
-        kept = [name for name in kept if name in schema and _same_type(first[name], schema[name])]
-    dropped = sorted({name for schema, _ in distinct for name in schema.names} - set(kept))
-    if dropped:
-        if not kept:
-            raise ValueError("on_mismatch='drop' leaves no column: the files have none in common")
-        warnings.warn(f"columns dropped, not the same in every file: {', '.join(dropped)}", RuntimeWarning, stacklevel=4)
-    return Schema(tuple(_common_field(name, [schema for schema, _ in distinct]) for name in kept), first.attrs)
-
-
-def _same_type(a: Field, b: Field) -> bool:
-    return a.dtype.str == b.dtype.str and a.tz == b.tz
-
-
-def _mismatch(first: Schema, other: Schema, path: str) -> str | None:
-    missing = [name for name in first.names if name not in other]
-    unexpected = [name for name in other.names if name not in first]
-    if missing or unexpected:
-        parts = [f"missing columns {missing}"] if missing else []
-        parts += [f"unexpected columns {unexpected}"] if unexpected else []
-        return f"schema mismatch in {path}: {'; '.join(parts)}. on_mismatch='drop' keeps the common columns."
-    for name in first.names:
-        a, b = first[name], other[name]
-        if not _same_type(a, b):
-            a_type, b_type = (f"{f.dtype.str}{f' ({f.tz})' if f.tz else ''}" for f in (a, b))
-            return f"schema mismatch in {path}: dtype of column {name!r} is {b_type}, expected {a_type}"
-    return None
-
-
-def _common_field(name: str, schemas: Sequence[Schema]) -> Field:
-    """Merge what the files say beyond the dtype: a companion in any file makes the column nullable."""
-    fields = [schema[name] for schema in schemas]
-    first = fields[0]
-    validity = next((f.validity for f in fields if f.validity is not None), None)
-    same_categories = all(f.categories == first.categories for f in fields)
-    return replace(first, validity=validity, categories=first.categories if same_categories else None)
-
-
-# ----------------------------------------------------------------------------------------------------------
-# A plan with its files
+__all__ = ["DatasetPlan", "Part", "Source"]
 
 
 class Source:
@@ -442,7 +138,11 @@ class Source:
         addresses = np.array([0 if m is None or m.size == 0 else m.ctypes.data for m in maps], np.int64)
         offsets = self.chunk_offsets(part)
         itemsize = self.part_dtype(part).itemsize
-        bases = (addresses[segments.file] if addresses.size else offsets) + offsets - segments.row_start[:-1] * itemsize
+        bases = (
+            (addresses[segments.file] if addresses.size else offsets)
+            + offsets
+            - segments.row_start[:-1] * itemsize
+        )
         absent = offsets == NO_VALIDITY
         if absent.any():
             ones = np.ones(int(segments.rows[absent].max(initial=1)), np.bool_)
@@ -500,7 +200,9 @@ class Source:
     def restrict(self, low: int, high: int, names: Sequence[str]) -> Source:
         """Return a source of segments [low, high) and columns `names` alone: an address-complete task descriptor."""
         plan = self.plan
-        first, last = (int(plan.segments.file[low]), int(plan.segments.file[high - 1])) if high > low else (0, -1)
+        first, last = (
+            (int(plan.segments.file[low]), int(plan.segments.file[high - 1])) if high > low else (0, -1)
+        )
         return Source(
             plan.restrict(low, high, names),
             self.files[first : last + 1],
@@ -549,4 +251,6 @@ class Source:
         backend: str = "cpp",
         max_workers: int | None = None,
     ) -> Self:
-        return cls(build_plan(metas, on_mismatch=on_mismatch), files, io, backend=backend, max_workers=max_workers)
+        return cls(
+            build_plan(metas, on_mismatch=on_mismatch), files, io, backend=backend, max_workers=max_workers
+        )

@@ -19,6 +19,7 @@ __all__ = [
     "QueryError",
     "SchemaMismatchError",
     "StaleDatasetError",
+    "StorageError",
     "TruncatedFileError",
     "UnsupportedFeatureError",
     "WriterLockedError",
@@ -119,6 +120,10 @@ class CommitConflictError(ColstoreError, FileExistsError):
 
 class WriterLockedError(ColstoreError, BlockingIOError):
     """Another writer holds the lock of this file or directory."""
+
+
+class StorageError(ColstoreError, OSError):
+    """The store did not answer, answered with an error, or with something that is no answer. Holds no credentials."""
 
 
 class PerformanceWarning(UserWarning):

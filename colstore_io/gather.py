@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import config, threads
-from .dataset import NO_VALIDITY, Part, Source
+from .dataset import Source
+from .plan import NO_VALIDITY, Part
 from .selection import Index, Mask, Range, RowSelection, out_of_range
 from .storage import read_ranges
 
@@ -31,7 +32,9 @@ SMALL_BYTES = 64 << 10
 """Below this many bytes a slice of one mapped column is copied by NumPy: the dispatch would cost more."""
 
 
-def read_part(source: Source, rows: RowSelection, part: Part, out: NDArray[Any] | None = None) -> NDArray[Any]:
+def read_part(
+    source: Source, rows: RowSelection, part: Part, out: NDArray[Any] | None = None
+) -> NDArray[Any]:
     """Return the selected rows of one part; see `read`."""
     if type(rows) is Range and out is None:
         # The shortest road for small reads of a single-record file: one view, one copy.
@@ -115,7 +118,9 @@ def _targets(
     for target, part in zip(out, parts, strict=True):
         dtype = _native(source, part)
         if target.dtype != dtype or target.shape != (count,):
-            raise ValueError(f"out must have dtype {dtype} and shape ({count},), got {target.dtype} and {target.shape}")
+            raise ValueError(
+                f"out must have dtype {dtype} and shape ({count},), got {target.dtype} and {target.shape}"
+            )
         if not (target.flags.c_contiguous and target.flags.writeable):
             raise ValueError("out must be C-contiguous and writable")
     return list(out)
@@ -169,7 +174,9 @@ def _run(
 # Files that are not mapped
 
 
-def _read_long_range(source: Source, rows: Range, parts: tuple[Part, ...], targets: Sequence[NDArray[Any]]) -> None:
+def _read_long_range(
+    source: Source, rows: Range, parts: tuple[Part, ...], targets: Sequence[NDArray[Any]]
+) -> None:
     """Read a contiguous range piece by piece, so that at most `FETCH_BYTES` are held beside the outputs."""
     row_bytes = max(1, sum(source.part_dtype(part).itemsize for part in parts))
     step = max(1, FETCH_BYTES // row_bytes)
@@ -266,5 +273,3 @@ class _FetchedTable:
         self._buffers = buffers
         self.take = table.take
         self.copy_strided = table.copy_strided
-
-

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import config, formats, manifest, storage
-from .dataset import OnMismatch, Source, build_plan
+from .dataset import Source
 from .errors import FormatError
 from .formats import ShardMeta
+from .plan import OnMismatch, build_plan
 from .storage import ByteFile, IOStats, Location
 
 __all__ = ["OpenOptions", "Opened", "is_buffer", "open_locations", "open_source"]
@@ -104,11 +105,15 @@ def open_source(path: Any, options: OpenOptions) -> Opened:
         If the files of a dataset do not fit together.
     """
     io = IOStats()
-    if is_buffer(path) or (hasattr(path, "read") and hasattr(path, "seek") and not hasattr(path, "__fspath__")):
+    if is_buffer(path) or (
+        hasattr(path, "read") and hasattr(path, "seek") and not hasattr(path, "__fspath__")
+    ):
         opened = storage.open_file(path, io=io, head_bytes=storage.HEAD_BYTES)
         return Opened(_source([opened], options, io), "file", (opened[0].spelling,))
     if not isinstance(path, (str, os.PathLike)) and not hasattr(path, "fs"):
-        raise TypeError(f"open() accepts a path, URL, list of them, bytes or a binary file object, got {type(path).__name__}")
+        raise TypeError(
+            f"open() accepts a path, URL, list of them, bytes or a binary file object, got {type(path).__name__}"
+        )
     found = storage.resolve(path, storage_options=options.storage_options, filesystem=options.filesystem)
     if found.kind == "file":
         location = found.locations[0]
@@ -119,7 +124,9 @@ def open_source(path: Any, options: OpenOptions) -> Opened:
         generation = manifest.newest_generation(found.root)
         if generation is not None:
             return _open_generation(generation, found.root, options, io)
-    return Opened(open_locations(found.locations, options, io), "dataset", tuple(x.spelling for x in found.locations))
+    return Opened(
+        open_locations(found.locations, options, io), "dataset", tuple(x.spelling for x in found.locations)
+    )
 
 
 def _open_generation(

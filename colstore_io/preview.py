@@ -75,7 +75,8 @@ class Preview:
             shown += 1
         more = shown < len(widths)
         lines = [
-            "  ".join(cell.rjust(width) for cell, width in zip(line[:shown], widths, strict=False)) + ("  ..." if more else "")
+            "  ".join(cell.rjust(width) for cell, width in zip(line[:shown], widths, strict=False))
+            + ("  ..." if more else "")
             for line in table
         ]
         return "\n".join([*lines, self._footer()])
@@ -84,7 +85,9 @@ class Preview:
         header, rows = self._cells()
         head = "".join(f"<th>{html.escape(name)}</th>" for name in ["", *header])
         body = "".join(
-            f"<tr><th>{self._first + i}</th>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+            f"<tr><th>{self._first + i}</th>"
+            + "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
+            + "</tr>"
             for i, row in enumerate(rows)
         )
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{html.escape(self._footer())}</p>"

@@ -117,7 +117,11 @@ def _mask_of_all(source: Source, predicate: Predicate) -> NDArray[np.bool_]:
                 stop = int(segments.row_start[after + 1])
                 position += 1
         jobs.extend(
-            (low, min(low + BLOCK_ROWS, stop), _slicer(columns, first) if columns else _reader(source, predicate))
+            (
+                low,
+                min(low + BLOCK_ROWS, stop),
+                _slicer(columns, first) if columns else _reader(source, predicate),
+            )
             for low in range(first, stop, BLOCK_ROWS)
         )
 

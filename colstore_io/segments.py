@@ -89,10 +89,12 @@ class Segments:
         file_base = np.concatenate([[0], np.cumsum(files)])
         row_base = np.concatenate([[0], np.cumsum([t.n_rows for t in tables])])
         return cls(
-            np.concatenate([t.file + file_base[i] for i, t in enumerate(tables)] or [np.empty(0)]).astype(np.int32),
-            np.concatenate([t.row_start[:-1] + row_base[i] for i, t in enumerate(tables)] + [row_base[-1:]]).astype(
-                np.int64
+            np.concatenate([t.file + file_base[i] for i, t in enumerate(tables)] or [np.empty(0)]).astype(
+                np.int32
             ),
+            np.concatenate(
+                [t.row_start[:-1] + row_base[i] for i, t in enumerate(tables)] + [row_base[-1:]]
+            ).astype(np.int64),
             np.concatenate([t.body_start for t in tables] or [np.empty(0)]).astype(np.int64),
         )
 

@@ -140,13 +140,17 @@ def normalise(key: Any, n: int) -> RowSelection:
     if key is None:
         return Range(0, 1, n)
     if isinstance(key, (bool, np.bool_)):
-        raise IndexError(f"a boolean ({key}) is not a row; a mask must have one entry for each of the {n} rows")
+        raise IndexError(
+            f"a boolean ({key}) is not a row; a mask must have one entry for each of the {n} rows"
+        )
     if isinstance(key, (int, np.integer)):
         return _single(int(key), n)
     if isinstance(key, range):
         return _from_range(key, n)
     if key is Ellipsis or isinstance(key, (str, bytes, float, complex)):
-        raise IndexError(f"rows cannot be selected by {key!r}; use an integer, slice, index array or boolean mask")
+        raise IndexError(
+            f"rows cannot be selected by {key!r}; use an integer, slice, index array or boolean mask"
+        )
     return _from_array(key, n)
 
 
@@ -167,7 +171,9 @@ def _from_range(key: range, n: int) -> RowSelection:
         return Range(key[0], key.step, len(key))
     if high < 0:
         return Range(key[0] + n, key.step, len(key))
-    return Index(np.arange(key.start, key.stop, key.step, dtype=np.int64))  # crosses zero: folds element by element
+    return Index(
+        np.arange(key.start, key.stop, key.step, dtype=np.int64)
+    )  # crosses zero: folds element by element
 
 
 def _from_array(key: Any, n: int) -> RowSelection:

@@ -6,8 +6,9 @@ import os
 from collections.abc import Sequence
 from typing import Any, Self
 
-from .dataset import Source, merge_plans
+from .dataset import Source
 from .opening import Opened, OpenOptions, open_source
+from .plan import merge_plans
 from .rows import Rows
 from .schema import Schema
 from .storage import IOStats

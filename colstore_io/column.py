@@ -1,0 +1,333 @@
+"""One column of some rows: lazy until a result is asked for, then a plain array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+from numpy.typing import NDArray
+
+from . import config, convert
+from .dataset import Source
+from .gather import read_part
+from .materialise import materialise, view_without_copy
+from .plan import Part
+from .predicate import Expr, bind
+from .preview import Preview
+from .rows import Rows
+from .schema import Field
+from .selection import Range, RowSelection
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from .views import SourceHolder, TableView
+
+__all__ = ["ColumnView"]
+
+ITERATION_ROWS = 1 << 16
+"""Values that iterating over a column brings into memory at once."""
+
+_ARROW_FUNCTIONS = {
+    **{
+        name: name
+        for name in (
+            "add",
+            "subtract",
+            "multiply",
+            "divide",
+            "power",
+            "sqrt",
+            "exp",
+            "log10",
+            "log2",
+            "log1p",
+        )
+    },
+    **{name: name for name in ("sin", "cos", "tan", "floor", "ceil", "sign", "invert")},
+    **{name: name for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")},
+    "negative": "negate",
+    "absolute": "abs",
+    "log": "ln",
+    "bitwise_and": "and_kleene",
+    "bitwise_or": "or_kleene",
+    "bitwise_xor": "xor",
+    "logical_and": "and_kleene",
+    "logical_or": "or_kleene",
+    "logical_not": "invert",
+}
+"""NumPy ufuncs and the Arrow functions that do the same on nullable columns."""
+
+
+class ColumnView(NDArrayOperatorsMixin):
+    """One column of some rows. Lazy until a result is asked for.
+
+    Operators and NumPy ufuncs compute at once and return plain arrays (Arrow arrays for nullable columns).
+    """
+
+    __slots__ = ("_holder", "_part", "_rows")
+
+    def __init__(self, holder: SourceHolder, part: Part, rows: Rows | None) -> None:
+        self._holder = holder
+        self._part = part
+        self._rows = rows
+
+    @property
+    def _field(self) -> Field:
+        return self._holder.source.schema.fields[self._part[0]]
+
+    @property
+    def _nullable(self) -> bool:
+        return not self._part[1] and self._field.nullable
+
+    @property
+    def column(self) -> str:
+        """Name of the column."""
+        return (self._field.validity or "") if self._part[1] else self._field.name
+
+    @property
+    def dtype(self) -> Any:
+        """NumPy dtype of the values; the Arrow type for a nullable column."""
+        return np.dtype(np.bool_) if self._part[1] else convert.dtype_of(self._field)
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """Attributes stored with the column."""
+        return self._field.attrs
+
+    def _resolved(self, source: Source) -> RowSelection:
+        return Range(0, 1, source.n_rows) if self._rows is None else self._rows.resolve(source)
+
+    def count(self) -> int:
+        """Return the number of selected rows, nulls included."""
+        if self._rows is None:
+            return self._holder.source.n_rows
+        return self._rows.resolve(self._holder.readable_source()).count
+
+    def __len__(self) -> int:
+        return self.count()
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (len(self),)
+
+    @property
+    def ndim(self) -> int:
+        return 1
+
+    @property
+    def size(self) -> int:
+        return len(self)
+
+    def __iter__(self) -> Iterator[Any]:
+        for first in range(0, len(self), ITERATION_ROWS):
+            yield from self[first : first + ITERATION_ROWS].array()
+
+    def __getitem__(self, key: Any) -> ColumnView:
+        """Select rows within this view."""
+        if isinstance(key, (str, tuple)):
+            raise IndexError(f"a column is indexed by rows, got {key!r}")
+        if key is None:
+            return self
+        if isinstance(key, Expr):
+            key = bind(key, self._holder.source.schema)
+        return ColumnView(self._holder, self._part, Rows(self._rows, key))
+
+    # -- materialising
+
+    def array(self, *, copy: bool = True, out: NDArray[Any] | None = None) -> Any:
+        """Return the values.
+
+        Parameters
+        ----------
+        copy : bool, default True
+            False returns a read-only view of the mapped file, or raises `ValueError`; never a silent copy.
+        out : ndarray, optional
+            C-contiguous target of the column's native dtype; untouched when a row is out of range.
+
+        Returns
+        -------
+        ndarray, shape (rows,), or pyarrow.Array for a nullable column
+            Owned by the caller unless ``copy=False``.
+        """
+        source = self._holder.readable_source()
+        rows = self._resolved(source)
+        if not copy:
+            if out is not None:
+                raise ValueError("out= and copy=False exclude each other")
+            return view_without_copy(source, rows, self._part)
+        if self._nullable:
+            return materialise(source, rows, [self._part[0]], None if out is None else [out])[0]
+        return read_part(source, rows, self._part, out)
+
+    def evaluate(self) -> ColumnView:
+        """Resolve the row selection now and return the view."""
+        if self._rows is not None:
+            self._rows.resolve(self._holder.readable_source())
+        return self
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            view: NDArray[Any] = self.array(copy=False)
+            if dtype is not None and np.dtype(dtype) != view.dtype:
+                raise ValueError(
+                    f"a column of dtype {view.dtype} cannot become {np.dtype(dtype)} without copying"
+                )
+            return view
+        values = self.array()
+        if self._nullable:
+            values = values.to_numpy(zero_copy_only=False)
+        return np.asarray(values, dtype=dtype)
+
+    def arrow(self) -> pyarrow.Array | pyarrow.ChunkedArray:
+        """Return the values as an Arrow array, chunked when they come from several segments."""
+        column = self._as_table().arrow().column(0)
+        return column.chunk(0) if column.num_chunks == 1 else column
+
+    def _as_table(self) -> TableView:
+        if self._part[1]:
+            raise ValueError(f"the validity companion {self.column!r} has no table form of its own")
+        from .views import TableView  # views are made of columns: the import would be circular at the top
+
+        return TableView(self._holder, [self._part[0]], self._rows)
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
+        column = self._as_table().arrow().column(0).combine_chunks()
+        pair: tuple[object, object] = column.__arrow_c_array__(requested_schema)
+        return pair
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._as_table().arrow().column(0).__arrow_c_stream__(requested_schema)
+
+    # -- computing
+
+    def isin(self, values: Any) -> NDArray[np.bool_]:
+        """Return for each row whether its value is among `values`; nulls are not."""
+        wanted = list(values) if isinstance(values, (set, frozenset)) else values
+        data = self.array()
+        if not self._nullable:
+            return np.isin(data, wanted)
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found = pc.is_in(data, value_set=pa.array(list(wanted), data.type))
+        return np.asarray(pc.fill_null(found, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method != "__call__" or kwargs.get("out") is not None:
+            return NotImplemented
+        operands = [x.array() if isinstance(x, ColumnView) else x for x in inputs]
+        if not any(isinstance(x, ColumnView) and x._nullable for x in inputs):
+            return ufunc(*operands, **kwargs)
+        name = _ARROW_FUNCTIONS.get(ufunc.__name__)
+        if name is None or kwargs:
+            raise TypeError(
+                f"numpy.{ufunc.__name__} has no counterpart for nullable columns; use pyarrow.compute on array()"
+            )
+        import pyarrow.compute as pc
+
+        return pc.call_function(name, operands)
+
+    def __array_function__(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = {"amin": "min", "amax": "max"}.get(func.__name__, func.__name__)
+        if (
+            func.__module__ == "numpy"
+            and name in ("sum", "mean", "min", "max", "std", "var")
+            and args[0] is self
+        ):
+            return getattr(self, name)(*args[1:], **kwargs)
+        plain = [np.asarray(x) if isinstance(x, ColumnView) else x for x in args]
+        return func(
+            *plain, **{k: np.asarray(v) if isinstance(v, ColumnView) else v for k, v in kwargs.items()}
+        )
+
+    def _reduce(self, name: str, axis: Any, unsupported: Mapping[str, Any], **options: Any) -> Any:
+        if axis not in (None, 0):
+            raise TypeError(f"{name}() of a column takes no axis but 0, got {axis!r}")
+        for parameter, value in unsupported.items():
+            if (
+                value is not None and value is not np._NoValue
+            ):  # numpy.sum(view) passes its own defaults along
+                raise TypeError(f"{name}() of a column takes no {parameter!r}; use NumPy on array()")
+        if self._nullable:
+            return self._reduce_nullable(name, options)
+        try:
+            values = self.array(copy=False)
+        except ValueError:
+            values = self.array()
+        kind = values.dtype.kind
+        if kind in "SU" or (kind in "mM" and name in ("var", "std")) or (kind == "M" and name == "sum"):
+            raise TypeError(f"{name}() is not defined for column {self.column!r} of dtype {values.dtype}")
+        if values.shape[0] == 0:
+            return np.float64("nan") if name != "sum" else values.sum()
+        return getattr(values, name)(**options)
+
+    def _reduce_nullable(self, name: str, options: Mapping[str, Any]) -> Any:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        data = self.array()
+        if not (
+            pa.types.is_integer(data.type)
+            or pa.types.is_floating(data.type)
+            or pa.types.is_boolean(data.type)
+        ):
+            if name not in ("min", "max") or not pa.types.is_temporal(data.type):
+                raise TypeError(f"{name}() is not defined for column {self.column!r} of type {data.type}")
+        function = {"std": "stddev", "var": "variance"}.get(name, name)
+        arguments = pc.VarianceOptions(**options) if options else None
+        result = pc.call_function(function, [data], arguments).as_py()
+        if result is None:
+            return 0 if name == "sum" else float("nan")
+        return result
+
+    def sum(self, axis: Any = None, **unsupported: Any) -> Any:
+        """Return the sum; nulls are skipped, no rows give 0."""
+        return self._reduce("sum", axis, unsupported)
+
+    def mean(self, axis: Any = None, **unsupported: Any) -> Any:
+        """Return the mean; nulls are skipped, no rows give NaN."""
+        return self._reduce("mean", axis, unsupported)
+
+    def min(self, axis: Any = None, **unsupported: Any) -> Any:
+        """Return the smallest value; nulls are skipped, no rows give NaN."""
+        return self._reduce("min", axis, unsupported)
+
+    def max(self, axis: Any = None, **unsupported: Any) -> Any:
+        """Return the largest value; nulls are skipped, no rows give NaN."""
+        return self._reduce("max", axis, unsupported)
+
+    def std(self, axis: Any = None, *, ddof: int = 0, **unsupported: Any) -> Any:
+        """Return the standard deviation, `ddof` degrees of freedom taken off; nulls are skipped."""
+        return self._reduce("std", axis, unsupported, ddof=ddof)
+
+    def var(self, axis: Any = None, *, ddof: int = 0, **unsupported: Any) -> Any:
+        """Return the variance, `ddof` degrees of freedom taken off; nulls are skipped."""
+        return self._reduce("var", axis, unsupported, ddof=ddof)
+
+    # -- looking
+
+    def head(self, n: int | None = None) -> Preview:
+        """Return the first `n` values (default 10) as a printable `Preview`."""
+        rows = config.preview_row_count(n)
+        return Preview(self[:rows], first=0, total=len(self))
+
+    def tail(self, n: int | None = None) -> Preview:
+        """Return the last `n` values (default 10) as a printable `Preview`."""
+        total = len(self)
+        first = max(0, total - config.preview_row_count(n))
+        return Preview(self[first:total], first=first, total=total)
+
+    def __repr__(self) -> str:
+        if self._rows is not None and self._rows.pending_predicate:
+            return (
+                f"<ColumnView {self.column!r} {self._rows.describe()}: {self.dtype}, rows not evaluated yet>"
+            )
+        return repr(self.head())
+
+    def _repr_html_(self) -> str | None:
+        if self._rows is not None and self._rows.pending_predicate:
+            return None
+        return self.head()._repr_html_()
