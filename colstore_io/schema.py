@@ -29,7 +29,8 @@ Nulls = Literal["nan", "na"]
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return `dtype` in the byte order of this machine."""
-    return dtype if dtype.isnative else dtype.newbyteorder("=")
+    # Not newbyteorder: NumPy 2 leaves big-endian timedelta64 without a unit as it is.
+    return dtype if dtype.isnative else np.dtype(f"={dtype.str[1:]}")
 
 
 @dataclass(frozen=True, slots=True)

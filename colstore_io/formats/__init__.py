@@ -6,10 +6,11 @@ Formats ask `colstore_io.storage` for bytes and know nothing of file systems, fr
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,10 @@ from ..errors import ColumnNotFoundError, FormatError
 from ..schema import PhysicalColumn, Schema
 
 if TYPE_CHECKING:
-    from ..storage import ByteFile
+    from ..storage import ByteFile, Location
+    from .cstore.reader import HeaderInfo
 
-__all__ = ["Format", "ShardMeta", "Statistics", "detect"]
+__all__ = ["Format", "Problem", "ShardMeta", "Statistics", "detect", "verify_location"]
 
 
 @dataclass(frozen=True)
@@ -125,11 +127,76 @@ class ShardMeta:
         """
         return self._place(name)[0]
 
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        state["columns"] = [(c.name, c.dtype.str, dict(c.manifest)) for c in self.columns]
+        state["record_rows"] = _packed(self.record_rows)
+        state["body_start"] = _packed(self.body_start)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state["columns"] = tuple(
+            PhysicalColumn(name, np.dtype(text), raw) for name, text, raw in state["columns"]
+        )
+        state["record_rows"] = _unpacked(state["record_rows"])
+        state["body_start"] = _unpacked(state["body_start"])
+        self.__dict__.update(state)
+
     def _place(self, name: str) -> tuple[int, PhysicalColumn]:
         try:
             return self._places[name]
         except KeyError:
             raise ColumnNotFoundError.for_name(name, self._places) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that a thorough check found.
+
+    Attributes
+    ----------
+    severity : str
+        ``"error"``: the file breaks its format, or says something wrong about its data. ``"notice"``: odd, but
+        every reader must live with it.
+    message : str
+    section : str
+        The part of the format, as in `FormatError`.
+    offset : int or None
+        Byte offset in the file.
+    """
+
+    severity: Literal["error", "notice"]
+    message: str
+    section: str
+    offset: int | None = None
+
+    def __str__(self) -> str:
+        place = self.section if self.offset is None else f"{self.section} (offset {self.offset})"
+        text = f"{place}: {self.message}"
+        return text if self.severity == "error" else f"notice: {text}"
+
+
+def _packed(values: NDArray[np.int64]) -> tuple[Any, ...]:
+    """Return a small form of `values` for pickles: a progression but for the last one, or differences, compressed."""
+    if len(values) < 8:
+        return ("list", values.tolist())
+    steps = np.diff(values)
+    if (steps[:-1] == steps[0]).all():
+        return ("run", int(values[0]), int(steps[0]), len(values), int(values[-1]))
+    return ("steps", int(values[0]), zlib.compress(steps.astype("<i8").tobytes(), 1))
+
+
+def _unpacked(packed: tuple[Any, ...]) -> NDArray[np.int64]:
+    if packed[0] == "list":
+        return np.array(packed[1], dtype=np.int64)
+    if packed[0] == "run":
+        _, first, step, count, last = packed
+        values: NDArray[np.int64] = first + step * np.arange(count, dtype=np.int64)
+        values[-1] = last
+        return values
+    _, first, compressed = packed
+    steps = np.frombuffer(zlib.decompress(compressed), "<i8").astype(np.int64)
+    return np.concatenate([np.array([first], np.int64), first + np.cumsum(steps)])
 
 
 class Format(Protocol):
@@ -141,6 +208,14 @@ class Format(Protocol):
 
     def read_metadata(self, files: Sequence[ByteFile], heads: Sequence[memoryview]) -> list[ShardMeta]:
         """Return what the headers of `files` say; a few rounds of reads for all of them together."""
+        ...
+
+    def read_header(self, file: ByteFile, head: memoryview) -> HeaderInfo:
+        """Return what the header of one file says, without looking at its records."""
+        ...
+
+    def verify_file(self, file: ByteFile) -> list[Problem]:
+        """Check everything the format allows, in bounded memory."""
         ...
 
 
@@ -156,7 +231,8 @@ def detect(head: bytes | memoryview, path: str) -> Format:
 
     start = bytes(head[:8])
     if start == CSTORE.magic:
-        return CSTORE
+        known: Format = CSTORE
+        return known
     if not start:
         raise FormatError("the file is empty (0 bytes), not a colstore file", path=path, offset=0)
     raise FormatError(
@@ -165,3 +241,23 @@ def detect(head: bytes | memoryview, path: str) -> Format:
         offset=0,
         section="magic",
     )
+
+
+def verify_location(location: Location, *, notices: bool = False) -> list[str]:
+    """Return the problems of one file, one line each; an empty list means a sound file.
+
+    Parameters
+    ----------
+    location : Location
+    notices : bool, optional
+        Also list what is odd, but allowed (``notice: ...``).
+    """
+    from ..storage import IOStats, open_files
+
+    ((file, head),) = open_files([location], io=IOStats())
+    with file:
+        try:
+            problems = detect(head, file.spelling).verify_file(file)
+        except FormatError as exc:
+            return [str(exc)]
+    return [str(problem) for problem in problems if notices or problem.severity == "error"]

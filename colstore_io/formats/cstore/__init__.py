@@ -1,0 +1,45 @@
+"""The `.cstore` format: raw little-endian columns in appendable records (cstore.md).
+
+``manifest`` and ``header`` are the JSON and what surrounds it, ``attributes`` and ``extras`` the key that holds what
+plain columns cannot say, ``records`` the walk from record to record, ``footer`` the statistics, ``encode`` arrays to
+bytes, ``reader`` many files at once, ``verify`` every check there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .header import MAGIC
+from .reader import HeaderInfo, read_header, read_metadata
+
+if TYPE_CHECKING:
+    from ...storage import ByteFile
+    from .. import Problem, ShardMeta
+
+__all__ = ["FORMAT", "CstoreFormat"]
+
+
+class CstoreFormat:
+    """The format as `colstore_io.formats.detect` hands it out."""
+
+    name = "cstore"
+    magic = MAGIC
+    suffix = ".cstore"
+
+    def read_metadata(self, files: Sequence[ByteFile], heads: Sequence[memoryview]) -> list[ShardMeta]:
+        """Return what the files hold; see `reader.read_metadata`."""
+        return read_metadata(files, heads)
+
+    def read_header(self, file: ByteFile, head: memoryview) -> HeaderInfo:
+        """Return what the header of one file says; see `reader.read_header`."""
+        return read_header(file, head)
+
+    def verify_file(self, file: ByteFile) -> list[Problem]:
+        """Return the problems of one file; see `verify.verify_file`."""
+        from .verify import verify_file
+
+        return verify_file(file)
+
+
+FORMAT = CstoreFormat()

@@ -107,13 +107,13 @@ def decode_attributes(encoded: object) -> dict[str, Any]:
         If it is no object, or a NumPy value in it is inconsistent. Says where.
     """
     if not isinstance(encoded, dict):
-        raise ValueError("'attrs' is no object")
+        raise ValueError("'attrs' is no object")  # noqa: TRY004 - contents of a file, no argument
     return {key: _decode(value, key, 0) for key, value in encoded.items()}
 
 
 def _decode(value: Any, key: str, depth: int) -> Any:
     if depth > 2 * _MAX_DEPTH + 2:
-        raise ValueError(f"attribute {ascii(key)} is nested too deeply")
+        raise ValueError(f"attribute {key!a} is nested too deeply")
     if isinstance(value, list):
         return [_decode(item, key, depth + 1) for item in value]
     if not isinstance(value, dict):
@@ -134,7 +134,7 @@ def _decode_array(data: object, dtype_text: object, shape: object, key: str) -> 
         else:
             dtype = parse_dtype(dtype_text)
         if not isinstance(data, str) or not isinstance(shape, list):
-            raise ValueError("has no hexadecimal data or no shape")
+            raise ValueError("has no hexadecimal data or no shape")  # noqa: TRY004 - contents of a file
         if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in shape):
             raise ValueError("has a shape that is no list of lengths")
         raw = bytes.fromhex(data)
@@ -142,5 +142,5 @@ def _decode_array(data: object, dtype_text: object, shape: object, key: str) -> 
             raise ValueError(f"has {len(raw)} bytes, its shape needs {math.prod(shape) * dtype.itemsize}")
         array = np.frombuffer(raw, dtype).reshape(shape).astype(dtype.newbyteorder("="))
     except (ValueError, TypeError, OverflowError, MemoryError) as exc:
-        raise ValueError(f"attribute {ascii(key)} {exc}") from None
+        raise ValueError(f"attribute {key!a} {exc}") from None
     return array if array.ndim else array[()]

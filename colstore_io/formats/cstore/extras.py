@@ -186,7 +186,7 @@ def schema_from_columns(
         opened = _opened(column.manifest[EXTRA_KEY])
         if opened is None:
             warnings.append(
-                f"the extra key {EXTRA_KEY!r} of column {ascii(column.name)} has no matching checksum and is "
+                f"the extra key {EXTRA_KEY!r} of column {column.name!a} has no matching checksum and is "
                 "ignored; all columns are shown as plain ones"
             )
         members.append(opened or {})
@@ -217,7 +217,7 @@ def schema_from_columns(
             fields.append(_field(columns, position, own, members))
         except ValueError as exc:
             raise FormatError(
-                f"extra key of column {ascii(columns[position].name)}: {exc}",
+                f"extra key of column {columns[position].name!a}: {exc}",
                 path=path,
                 offset=offset,
                 section="manifest",
@@ -269,7 +269,7 @@ def _field(
         raise ValueError("'ordered' is neither true nor false")
     for member in ("tz", "logical"):
         if not isinstance(own.get(member, ""), str):
-            raise ValueError(f"{member!r} is no string")
+            raise ValueError(f"{member!r} is no string")  # noqa: TRY004 - contents of a file
     if "tz" in own and column.dtype.kind != "M":
         raise ValueError(f"'tz' stands in a column of dtype {column.dtype}")
     return Field(

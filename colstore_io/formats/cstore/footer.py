@@ -23,6 +23,7 @@ __all__ = [
     "decode_statistics",
     "empty_statistics",
     "encode_statistics",
+    "entry_places",
     "footer_size",
     "record_statistics",
     "statistics_entries",
@@ -112,7 +113,7 @@ def check_statistics_columns(columns: Sequence[PhysicalColumn]) -> None:
             length = len(column.name.encode("utf-8"))
         except UnicodeEncodeError:
             raise ValueError(
-                f"column name {ascii(column.name)} holds a lone surrogate and cannot have statistics; "
+                f"column name {column.name!a} holds a lone surrogate and cannot have statistics; "
                 "rename it or pass statistics=False"
             ) from None
         if length > MAX_NAME_BYTES:
@@ -191,38 +192,55 @@ def decode_statistics(
         Arrays in native byte order that own their memory. String columns are left out: their bounds are never
         used. An entry is usable when it is flagged prunable, neither bound is NaN or NaT, and minimum <= maximum.
     """
-    data = bytes(data)
     if len(data) != footer_size(columns, n_records):
         return None
-    names = _names(columns)
-    head = _HEAD.pack(FOOTER_MAGIC, FOOTER_VERSION, len(columns), n_records)
-    if not data.startswith(head + names) or zlib.crc32(data[:-4]) != _U32.unpack(data[-4:])[0]:
+    data = bytes(data)
+    places = entry_places(data, columns, n_records)
+    if places is None:
         return None
     minimum: dict[str, NDArray[Any]] = {}
     maximum: dict[str, NDArray[Any]] = {}
     usable: dict[str, NDArray[np.bool_]] = {}
+    for column, (low_at, high_at, flags_at) in zip(columns, places, strict=True):
+        if column.dtype.kind in _BOUNDED_KINDS:
+            low = _values(data, column.dtype, n_records, low_at)
+            high = _values(data, column.dtype, n_records, high_at)
+            flags = np.frombuffer(data, np.uint8, n_records, flags_at)
+            with np.errstate(invalid="ignore"):
+                ordered = low <= high  # false for NaN and NaT
+            minimum[column.name], maximum[column.name] = low, high
+            usable[column.name] = (flags != 0) & ordered
+    return Statistics(minimum, maximum, usable)
+
+
+def entry_places(
+    data: bytes, columns: Sequence[PhysicalColumn], n_records: int
+) -> list[tuple[int, int, int]] | None:
+    """Return for each column where its minima, maxima and flags begin, or None when the footer is inconsistent."""
+    names = _names(columns)
+    head = _HEAD.pack(FOOTER_MAGIC, FOOTER_VERSION, len(columns), n_records)
+    if not data.startswith(head + names) or zlib.crc32(data[:-4]) != _U32.unpack(data[-4:])[0]:
+        return None
+    places = []
     position = len(head) + len(names)
     for column in columns:
         width = n_records * column.itemsize
         flags = np.frombuffer(data, np.uint8, n_records, position + 2 * width)
         if flags.size and flags.max() > 1:
             return None
-        if column.dtype.kind in _BOUNDED_KINDS:
-            low = _values(data, column.dtype, n_records, position)
-            high = _values(data, column.dtype, n_records, position + width)
-            with np.errstate(invalid="ignore"):
-                ordered = low <= high  # false for NaN and NaT
-            minimum[column.name], maximum[column.name] = low, high
-            usable[column.name] = (flags != 0) & ordered
+        places.append((position, position + width, position + 2 * width))
         position += 2 * width + n_records
-    return Statistics(minimum, maximum, usable)
+    return places
 
 
 def _values(data: bytes, dtype: np.dtype[Any], count: int, offset: int) -> NDArray[Any]:
     if dtype.kind == "b":
         return np.frombuffer(data, np.uint8, count, offset) != 0
     values = np.frombuffer(data, dtype, count, offset)
-    return values.copy() if dtype.isnative else values.byteswap().view(native(dtype))
+    if dtype.isnative:
+        return values.copy()
+    swapped: NDArray[Any] = values.byteswap().view(native(dtype))
+    return swapped
 
 
 def statistics_entries(

@@ -1,26 +1,396 @@
-"""Record headers: where every record begins and how many rows it holds (cstore.md section 6)."""
+"""Record headers: where every record begins and how many rows it holds (cstore.md section 6).
+
+Each header tells where the next one is, so a file is walked. A local file is walked by the compiled kernel with one
+small read per header. Elsewhere a read costs a round trip: places are *predicted*, fetched together for all files,
+and every header that comes back is checked. A header that passes (magic, its own index, checksum) and whose
+predecessor ends where it begins is the record; a prediction that fails costs a round, never a wrong answer.
+"""
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
 
-__all__ = ["BODY_ALIGNMENT", "RECORD_HEADER_SIZE", "RECORD_MAGIC", "body_bytes", "encode_record_header"]
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import FormatError, TruncatedFileError
+
+if TYPE_CHECKING:
+    from ...storage import ByteFile
+
+__all__ = [
+    "BODY_ALIGNMENT",
+    "RECORD_HEADER_SIZE",
+    "RECORD_MAGIC",
+    "RecordIndex",
+    "RecordWalk",
+    "body_bytes",
+    "encode_record_header",
+    "walk_all",
+]
 
 RECORD_MAGIC = b"REC\x01"
 RECORD_HEADER_SIZE = 32
 BODY_ALIGNMENT = 8
 
-_RECORD = struct.Struct("<4sqqq")
+NEAR_BYTES = 64 << 10
+"""Records closer together than this are fetched as one run of bytes: a request costs more than the bytes between."""
+
+IRREGULAR_NEAR_BYTES = 1 << 20
+"""The same after predictions have failed twice: then a run of bytes is the only way to see several headers at once."""
+
+WINDOW_BYTES = 8 << 20
+"""Largest run of bytes that one round fetches from one file while walking."""
+
+ROUND_BYTES = 64 << 20
+"""Bytes that one round fetches from all files together."""
+
+_RECORD = struct.Struct("<4sqqqI")
+_FIELDS = struct.Struct("<4sqqq")
 _U32 = struct.Struct("<I")
+_INT64_MAX = (1 << 63) - 1
+_FIRST_SLICE = 4096
+"""Records that a walk makes room for at first; a promise of many is believed in steps."""
 
 
 def encode_record_header(index: int, n_rows: int) -> bytes:
     """Return the 32 bytes in front of the body of record `index`."""
-    fields = _RECORD.pack(RECORD_MAGIC, index, n_rows, 0)
+    fields = _FIELDS.pack(RECORD_MAGIC, index, n_rows, 0)
     return fields + _U32.pack(zlib.crc32(fields))
 
 
 def body_bytes(n_rows: int, row_bytes: int) -> int:
     """Return the stored size of a record body: values without gaps, then zero bytes up to a multiple of 8."""
     return -(-(n_rows * row_bytes) // BODY_ALIGNMENT) * BODY_ALIGNMENT
+
+
+@dataclass(frozen=True, slots=True)
+class RecordIndex:
+    """Where the records of a file are.
+
+    Attributes
+    ----------
+    rows : ndarray of int64, shape (R,)
+    body_start : ndarray of int64, shape (R,)
+        File offset of each body (header offset + 32).
+    end : int
+        End of the last padded body, or of the header when there is no record.
+    """
+
+    rows: NDArray[np.int64]
+    body_start: NDArray[np.int64]
+    end: int
+
+
+@dataclass(slots=True)
+class RecordWalk:
+    """The walk through one file: what is verified so far, and what to fetch next.
+
+    Attributes
+    ----------
+    path : str
+        For messages.
+    size : int
+        Size of the file; no body may end behind it.
+    data_offset, n_records, committed_rows, row_bytes : int
+        From header and manifest; `n_records` is checked by `begin`.
+    """
+
+    path: str
+    size: int
+    data_offset: int
+    n_records: int
+    committed_rows: int
+    row_bytes: int
+    _rows: list[int] = field(default_factory=list)
+    _starts: list[int] = field(default_factory=list)
+    _index: RecordIndex | None = None
+    _position: int = 0
+    _seen_rows: int = 0
+    _ahead: int = 0
+    _failures: int = 0
+
+    # ------------------------------------------------------------------------------------------------------
+    # What one header says
+
+    def begin(self, head: bytes | memoryview) -> None:
+        """Check the counters against the file size, then walk as far as the first bytes of the file go.
+
+        Raises
+        ------
+        FormatError
+            Checks 16 to 20 of cstore.md section 11.
+        """
+        if self.n_records < 0:
+            raise self._counters_error(f"n_records is {self.n_records}", 8)
+        if self.data_offset > self.size:
+            raise TruncatedFileError(
+                f"the file ends after {self.size} bytes, inside the header (to {self.data_offset})",
+                path=self.path,
+                offset=self.size,
+                section="record 0" if self.n_records else "header",
+            )
+        room = (self.size - self.data_offset) // RECORD_HEADER_SIZE
+        if self.n_records > room and self.n_records > 1:
+            raise TruncatedFileError(
+                f"n_records is {self.n_records}, but behind the header there is room for {room} at most. The file "
+                "is cut short or damaged",
+                path=self.path,
+                offset=8,
+                section="counters",
+            )
+        self._position = self.data_offset
+        self._walk_block(head, 0)
+
+    def _walk_block(self, block: bytes | memoryview, offset: int) -> None:
+        """Walk on through the bytes of the file that begin at `offset`, as far as they hold whole headers."""
+        end = offset + len(block)
+        while len(self._rows) < self.n_records and self._position + RECORD_HEADER_SIZE <= end:
+            start = self._position - offset
+            self._accept(block[start : start + RECORD_HEADER_SIZE])
+
+    def _accept(self, header: bytes | memoryview) -> None:
+        """Check the header at the current position and step to the next."""
+        index = len(self._rows)
+        if len(header) < RECORD_HEADER_SIZE:
+            raise TruncatedFileError(
+                f"the file ends after {self.size} bytes, inside the header of this record; "
+                f"{self.n_records} records are promised",
+                path=self.path,
+                offset=self._position,
+                section=f"record {index}",
+            )
+        magic, stored_index, n_rows, _, stored_crc = _RECORD.unpack(header)
+        if magic != RECORD_MAGIC:
+            raise self._error(f"begins with {magic!r}, expected {RECORD_MAGIC!r}", 0)
+        if stored_index != index:
+            raise self._error(f"index field is {stored_index}, expected {index}", 4)
+        actual = zlib.crc32(header[:28])
+        if stored_crc != actual:
+            raise self._error(f"checksum is {stored_crc:#010x}, the header gives {actual:#010x}", 28)
+        if n_rows < 0 or n_rows * self.row_bytes > _INT64_MAX - 7:
+            raise self._error(f"n_rows is {n_rows} of {self.row_bytes} bytes each", 12)
+        start = self._position + RECORD_HEADER_SIZE
+        end = start + body_bytes(n_rows, self.row_bytes)
+        if end > self.size:
+            raise TruncatedFileError(
+                f"its {n_rows} rows end at byte {end}, the file ends at {self.size}. The file is cut short",
+                path=self.path,
+                offset=start,
+                section=f"record {index}",
+            )
+        self._rows.append(n_rows)
+        self._starts.append(start)
+        self._seen_rows += n_rows
+        self._position = end
+
+    def _error(self, message: str, offset: int) -> FormatError:
+        return FormatError(
+            f"{message}. The file is damaged; run 'colstore-io verify'",
+            path=self.path,
+            offset=self._position + offset,
+            section=f"record {len(self._rows)}",
+        )
+
+    def _counters_error(self, message: str, offset: int) -> FormatError:
+        return FormatError(
+            f"{message}. The file is damaged; run 'colstore-io verify'",
+            path=self.path,
+            offset=offset,
+            section="counters",
+        )
+
+    # ------------------------------------------------------------------------------------------------------
+    # The whole walk
+
+    @property
+    def complete(self) -> bool:
+        return self._index is not None or len(self._rows) == self.n_records
+
+    def result(self) -> RecordIndex:
+        """Return the finished index.
+
+        Raises
+        ------
+        FormatError
+            If the rows of the records do not add up to the committed rows (check 21).
+        """
+        index = self._index
+        if index is None:
+            index = RecordIndex(
+                np.array(self._rows, dtype=np.int64), np.array(self._starts, dtype=np.int64), self._position
+            )
+        total = _exact_sum(index.rows)
+        if total != self.committed_rows:
+            raise self._counters_error(
+                f"committed_rows is {self.committed_rows}, but the {self.n_records} records hold {total} rows",
+                16,
+            )
+        return index
+
+    def walk_descriptor(self, descriptor: int) -> None:
+        """Walk the whole file with small reads from an open file descriptor.
+
+        Raises
+        ------
+        FormatError
+            Checks 17 to 20 of cstore.md section 11.
+        """
+        from ...kernels.records import walk_records_fd
+
+        self._walk_kernel(
+            lambda rows, starts: walk_records_fd(
+                descriptor, self.data_offset, self.row_bytes, self.size, rows, starts
+            ),
+            lambda offset, length: os.pread(descriptor, length, offset),
+        )
+
+    def walk_memory(self, memory: NDArray[np.uint8]) -> None:
+        """Walk the whole file in memory; errors as `walk_descriptor`."""
+        from ...kernels.records import walk_records
+
+        self._walk_kernel(
+            lambda rows, starts: walk_records(
+                memory, self.data_offset, self.row_bytes, self.size, rows, starts
+            ),
+            lambda offset, length: memory[offset : offset + length].tobytes(),
+        )
+
+    def _walk_kernel(self, kernel: Any, read: Any) -> None:
+        n_slice = min(self.n_records, _FIRST_SLICE)
+        while True:
+            rows = np.empty(n_slice, np.int64)
+            starts = np.empty(n_slice, np.int64)
+            good, code = kernel(rows, starts)
+            if code:
+                self._explain(rows[:good], starts[:good], read)
+            if n_slice == self.n_records:
+                break
+            # Begins at record 0 again: with steps of 16 that costs a sixteenth, and spares the kernel a resume.
+            n_slice = min(self.n_records, n_slice * 16)
+        end = int(starts[-1]) + body_bytes(int(rows[-1]), self.row_bytes) if n_slice else self.data_offset
+        self._index = RecordIndex(rows, starts, end)
+
+    def _explain(self, rows: NDArray[np.int64], starts: NDArray[np.int64], read: Any) -> NoReturn:
+        """Raise the error for the header that stopped the kernel."""
+        self._rows, self._starts = rows.tolist(), starts.tolist()
+        if len(rows):
+            self._position = self._starts[-1] + body_bytes(self._rows[-1], self.row_bytes)
+        else:
+            self._position = self.data_offset
+        self._accept(read(self._position, max(0, min(RECORD_HEADER_SIZE, self.size - self._position))))
+        raise self._error("changed while it was read", 0)
+
+    # ------------------------------------------------------------------------------------------------------
+    # Rounds of reads
+
+    def wanted(self) -> list[tuple[int, int]]:
+        """Return the (offset, length) of what the next round should fetch, nearest first.
+
+        The first range begins at the next header, so every round gets on by one record at least.
+
+        Raises
+        ------
+        TruncatedFileError
+            If the next header is not in the file any more.
+        """
+        left = self.n_records - len(self._rows)
+        here = self._position
+        if here + RECORD_HEADER_SIZE > self.size:
+            self._accept(b"")
+        stride = RECORD_HEADER_SIZE + body_bytes(self._likely_rows(), self.row_bytes)
+        if stride <= (NEAR_BYTES if self._failures < 2 else IRREGULAR_NEAR_BYTES):
+            length = max(RECORD_HEADER_SIZE, left * stride)
+            # A quarter more than predicted: records of a stream are seldom all of one size.
+            return [(here, min(length + length // 4, WINDOW_BYTES, self.size - here))]
+        count = min(left, self._ahead or (left if self._may_be_uniform(left) else 1))
+        room = (self.size - RECORD_HEADER_SIZE - here) // stride + 1
+        return [(here + i * stride, RECORD_HEADER_SIZE) for i in range(min(count, room))]
+
+    def feed(self, ranges: Sequence[tuple[int, int]], blocks: Sequence[bytes | memoryview]) -> None:
+        """Take what a round fetched. Errors as `begin`."""
+        for (offset, _), block in zip(ranges, blocks, strict=True):
+            if offset != self._position:
+                # A record was longer or shorter than predicted: start again from here, carefully.
+                self._ahead = 1
+                self._failures += 1
+                return
+            self._walk_block(block, offset)
+        self._ahead = len(ranges) * 8
+
+    def _likely_rows(self) -> int:
+        if self._rows:
+            return self._rows[-1]
+        return max(0, self.committed_rows // self.n_records)
+
+    def _may_be_uniform(self, left: int) -> bool:
+        """Whether the counters allow that all records to come but the last are like the last one seen."""
+        rows = self._likely_rows()
+        return rows * (left - 1) <= self.committed_rows - self._seen_rows <= rows * left
+
+
+def _exact_sum(rows: NDArray[np.int64]) -> int:
+    """Sum that does not wrap: 0-byte rows make any row count possible."""
+    if len(rows) == 0:
+        return 0
+    if int(rows.max()) <= _INT64_MAX // len(rows):
+        return int(rows.sum())
+    return sum(rows.tolist())
+
+
+def _descriptor(file: ByteFile) -> AbstractContextManager[int] | None:
+    """Return a context that lends a descriptor of a local file, or None."""
+    lend = getattr(file, "descriptor", None)
+    context: AbstractContextManager[int] | None = lend() if lend is not None else None
+    return context
+
+
+def walk_all(walks: Sequence[RecordWalk], files: Sequence[ByteFile]) -> None:
+    """Finish walks that `begin` did not: by descriptor or mapping where there is one, else in common rounds.
+
+    Raises
+    ------
+    FormatError
+        Checks 17 to 20 of cstore.md section 11, naming the file.
+    """
+    pending: list[tuple[RecordWalk, ByteFile]] = []
+    for walk, file in zip(walks, files, strict=True):
+        if walk.complete:
+            continue
+        context = _descriptor(file)
+        if context is not None:
+            with context as descriptor:
+                walk.walk_descriptor(descriptor)
+            continue
+        memory = file.map(file.size) if file.location is None else None
+        if memory is not None:
+            walk.walk_memory(memory)
+            continue
+        pending.append((walk, file))
+    if pending:
+        from ...storage import read_ranges
+
+        while pending:
+            requests: list[tuple[ByteFile, int, int]] = []
+            asked: list[tuple[RecordWalk, list[tuple[int, int]]]] = []
+            budget = ROUND_BYTES
+            for walk, file in pending:
+                ranges = walk.wanted()
+                cost = sum(length for _, length in ranges)
+                if asked and cost > budget:
+                    break
+                budget -= cost
+                asked.append((walk, ranges))
+                requests += [(file, offset, length) for offset, length in ranges]
+            blocks = read_ranges(requests)
+            position = 0
+            for walk, ranges in asked:
+                walk.feed(ranges, blocks[position : position + len(ranges)])
+                position += len(ranges)
+            pending = [(walk, file) for walk, file in pending if not walk.complete]

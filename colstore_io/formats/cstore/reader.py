@@ -1,0 +1,384 @@
+"""Headers, record indexes and statistics of many files at once.
+
+`read_metadata` takes opened files with their first bytes and gives back what they hold. Everything that more than
+the first bytes are needed for is fetched for all files together: one round for headers longer than that, one (or a
+few, when records are irregular) for record headers, one for statistics.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ...errors import FormatError, TruncatedFileError
+from ...schema import PhysicalColumn, Schema
+from .. import ShardMeta
+from .extras import SchemaReading, schema_from_columns
+from .footer import decode_statistics, footer_size
+from .header import FORMAT_VERSION, Header, ManifestCache, MoreBytes, parse_header
+from .manifest import Manifest, physical_columns
+from .records import RecordIndex, RecordWalk, walk_all
+
+if TYPE_CHECKING:
+    from ...storage import ByteFile
+
+__all__ = ["HeaderColumn", "HeaderInfo", "inspect_file", "read_header", "read_metadata", "read_statistics"]
+
+StatisticsPolicy = Literal["near", "all", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What a manifest makes of a file, shared by all files that have the same one."""
+
+    columns: tuple[PhysicalColumn, ...]
+    reading: SchemaReading
+    row_bytes: int
+    fingerprint: bytes
+
+
+class _Tables:
+    """Manifests already understood, for the length of one call."""
+
+    def __init__(self) -> None:
+        self.manifests: ManifestCache = {}
+        self._tables: dict[tuple[str, bytes], _Table] = {}
+
+    def table(self, header: Header, path: str) -> _Table:
+        key = (header.layout, header.manifest.text)
+        table = self._tables.get(key)
+        if table is None:
+            table = self._tables[key] = _understand(header, path)
+            for warning in table.reading.warnings:
+                warnings.warn(f"{path}: {warning}", RuntimeWarning, stacklevel=4)
+        return table
+
+
+def _understand(header: Header, path: str) -> _Table:
+    """Checks 11 to 15 of cstore.md section 11, and the extra key."""
+    manifest, offset = header.manifest, header.manifest_offset
+    columns = physical_columns(manifest.columns, path=path, offset=offset)
+    reading = schema_from_columns(columns, manifest.extra, path=path, offset=offset)
+    return _Table(columns, reading, sum(c.itemsize for c in columns), _fingerprint(header.layout, manifest))
+
+
+def _fingerprint(layout: str, manifest: Manifest) -> bytes:
+    return hashlib.blake2b(layout.encode() + manifest.text, digest_size=16).digest()
+
+
+def read_metadata(
+    files: Sequence[ByteFile], heads: Sequence[memoryview], *, statistics: StatisticsPolicy = "near"
+) -> list[ShardMeta]:
+    """Return what the files hold: columns, records, and statistics if they are asked for.
+
+    Parameters
+    ----------
+    files : sequence of ByteFile
+    heads : sequence of buffer
+        First bytes of each file; all of it, if it is short.
+    statistics : {"near", "all", "none"}, optional
+        Which footers to read: those of files on this machine or inside the first bytes (the default), all of
+        them (one more round for files elsewhere), or none.
+
+    Returns
+    -------
+    list of ShardMeta
+        In the order of `files`. Files with equal manifests share columns and schema (the same objects).
+
+    Raises
+    ------
+    FormatError
+        Whatever cstore.md section 11 requires, naming file, section and byte offset.
+
+    Warns
+    -----
+    RuntimeWarning
+        If an extra key has no matching checksum (cstore.md 4.2); once for each distinct manifest.
+    """
+    tables = _Tables()
+    headers, heads = _read_headers(files, heads, tables)
+    understood = [tables.table(h, f.spelling) for h, f in zip(headers, files, strict=True)]
+    indexes = _read_records(files, heads, headers, understood)
+    metas = [_meta(*parts) for parts in zip(files, headers, understood, indexes, strict=True)]
+    if statistics == "none":
+        return metas
+    return _with_statistics(files, metas, heads, everything=statistics == "all")
+
+
+def _meta(file: ByteFile, header: Header, table: _Table, index: RecordIndex) -> ShardMeta:
+    return ShardMeta(
+        format="cstore",
+        layout=header.layout,
+        path=file.spelling,
+        columns=table.columns,
+        schema=table.reading.schema,
+        record_rows=index.rows,
+        body_start=index.body_start,
+        committed_end=index.end,
+        statistics=None,
+        fingerprint=table.fingerprint,
+        stats_offset=header.stats_offset,
+        file_size=file.size,
+        extra=header.manifest.extra,
+    )
+
+
+def inspect_file(file: ByteFile, head: memoryview) -> tuple[Header, SchemaReading, ShardMeta]:
+    """Return header, schema and index of one file for a thorough check: without statistics and warnings.
+
+    Raises
+    ------
+    FormatError
+        As `read_metadata`.
+    """
+    (header,), heads = _read_headers([file], [head], _Tables())
+    table = _understand(header, file.spelling)
+    (index,) = _read_records([file], heads, [header], [table])
+    return header, table.reading, _meta(file, header, table, index)
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Headers
+
+
+def _read_headers(
+    files: Sequence[ByteFile], heads: Sequence[memoryview], tables: _Tables
+) -> tuple[list[Header], list[memoryview]]:
+    """Parse all headers, fetching in common rounds what the first bytes do not hold."""
+    known = list(heads)
+    headers: list[Header | None] = [None] * len(files)
+    asked = dict.fromkeys(range(len(files)), 0)
+    retried: set[int] = set()
+    while asked:
+        again: dict[int, int] = {}
+        for i in asked:
+            file = files[i]
+            try:
+                parsed = parse_header(
+                    known[i], size=file.size, path=file.spelling, manifests=tables.manifests
+                )
+            except FormatError as exc:
+                # A torn counters block may be a commit in this very moment: look once more (cstore.md 8.2).
+                if exc.section != "counters" or isinstance(exc, TruncatedFileError) or i in retried:
+                    raise
+                retried.add(i)
+                again[i] = -len(known[i])
+                continue
+            if isinstance(parsed, MoreBytes):
+                if parsed.length <= len(
+                    known[i]
+                ):  # the parser asks for what it was given: never, but not for ever
+                    raise FormatError(
+                        "the header cannot be read", path=file.spelling, offset=0, section="header"
+                    )
+                again[i] = parsed.length
+            else:
+                headers[i] = parsed
+        if again:
+            from ...storage import read_ranges
+
+            places = {i: (0, -n) if n < 0 else (len(known[i]), n - len(known[i])) for i, n in again.items()}
+            blocks = read_ranges([(files[i], start, length) for i, (start, length) in places.items()])
+            for (i, (start, _)), block in zip(places.items(), blocks, strict=True):
+                known[i] = memoryview(bytes(known[i]) + bytes(block)) if start else block
+        asked = again
+    return [header for header in headers if header is not None], known
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Records
+
+
+def _read_records(
+    files: Sequence[ByteFile],
+    heads: Sequence[memoryview],
+    headers: Sequence[Header],
+    tables: Sequence[_Table],
+) -> list[RecordIndex]:
+    indexes: dict[int, RecordIndex] = {}
+    walks: dict[int, RecordWalk] = {}
+    for i, (file, header, table) in enumerate(zip(files, headers, tables, strict=True)):
+        if header.layout == "A":
+            indexes[i] = _only_block(file, header, table.row_bytes)
+            continue
+        walks[i] = RecordWalk(
+            file.spelling,
+            file.size,
+            header.data_offset,
+            header.n_records,
+            header.committed_rows,
+            table.row_bytes,
+        )
+        walks[i].begin(heads[i])
+    walk_all(list(walks.values()), [files[i] for i in walks])
+    for i, walk in walks.items():
+        indexes[i] = walk.result()
+    return [indexes[i] for i in range(len(files))]
+
+
+def _only_block(file: ByteFile, header: Header, row_bytes: int) -> RecordIndex:
+    """The one run of columns of a layout-A file, without record header and padding (cstore.md section 12)."""
+    rows, start = header.committed_rows, header.data_offset
+    if not 0 <= rows < 1 << 63:
+        raise FormatError(
+            f"n_rows is {rows}" if abs(rows) < 1 << 64 else "n_rows is huge",
+            path=file.spelling,
+            offset=header.manifest_offset,
+            section="manifest",
+        )
+    end = start + rows * row_bytes
+    if end > file.size:
+        raise TruncatedFileError(
+            f"{rows} rows of {row_bytes} bytes do not fit into a file of {file.size} bytes; it is cut short",
+            path=file.spelling,
+            offset=start,
+            section="data",
+        )
+    return RecordIndex(np.array([rows], np.int64), np.array([start], np.int64), end)
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Statistics
+
+
+def read_statistics(files: Sequence[ByteFile], metas: Sequence[ShardMeta]) -> list[ShardMeta]:
+    """Return `metas` with the statistics that the files have, fetched in one round for all of them.
+
+    Advisory: a footer that is not exactly what this file's must be gives no statistics (cstore.md section 7).
+    """
+    return _with_statistics(files, metas, [memoryview(b"")] * len(files), everything=True)
+
+
+def _with_statistics(
+    files: Sequence[ByteFile], metas: Sequence[ShardMeta], heads: Sequence[memoryview], *, everything: bool
+) -> list[ShardMeta]:
+    footers: dict[int, memoryview] = {}
+    wanted: list[int] = []
+    sizes: dict[tuple[int, int], int | None] = {}
+    for i, (file, meta, head) in enumerate(zip(files, metas, heads, strict=True)):
+        if meta.statistics is not None or meta.stats_offset < meta.committed_end or meta.n_records == 0:
+            continue
+        key = (id(meta.columns), meta.n_records)
+        if key not in sizes:
+            sizes[key] = footer_size(meta.columns, meta.n_records)
+        size = sizes[key]
+        if size is None or meta.stats_offset + size != meta.file_size:
+            continue
+        if len(head) >= meta.file_size:
+            footers[i] = head[meta.stats_offset : meta.file_size]
+        elif everything or not _is_remote(file):
+            wanted.append(i)
+    if wanted:
+        from ...storage import read_ranges
+
+        requests = [
+            (files[i], metas[i].stats_offset, metas[i].file_size - metas[i].stats_offset) for i in wanted
+        ]
+        footers.update(zip(wanted, read_ranges(requests), strict=True))
+    result = list(metas)
+    for i, footer in footers.items():
+        decoded = decode_statistics(footer, metas[i].columns, metas[i].n_records)
+        if decoded is not None:
+            result[i] = replace(metas[i], statistics=decoded)
+    return result
+
+
+def _is_remote(file: ByteFile) -> bool:
+    return file.location is not None and file.location.local_path is None
+
+
+# ----------------------------------------------------------------------------------------------------------
+# info() and schema()
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderColumn:
+    """A column object of the manifest, not checked beyond having a name and a dtype."""
+
+    name: Any
+    manifest: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class HeaderInfo:
+    """What the header alone says (cstore.md section 11, checks 1 to 10): nothing about dtypes or records is checked.
+
+    Attributes
+    ----------
+    path : str
+    layout : str
+    format_version : int
+    n_records, committed_rows : int
+        As stored.
+    file_size : int
+    columns : tuple of HeaderColumn
+        Every column of the file, companions included.
+    """
+
+    path: str
+    layout: str
+    format_version: int
+    n_records: int
+    committed_rows: int
+    file_size: int
+    columns: tuple[HeaderColumn, ...]
+    manifest: Manifest
+
+    @property
+    def needs_compaction(self) -> bool:
+        return self.n_records > 1
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The logical columns.
+
+        Raises
+        ------
+        FormatError
+            Checks 11 to 15, and the extra key.
+        """
+        columns = physical_columns(self.manifest.columns, path=self.path)
+        reading = schema_from_columns(columns, self.manifest.extra, path=self.path)
+        for warning in reading.warnings:
+            warnings.warn(f"{self.path}: {warning}", RuntimeWarning, stacklevel=3)
+        return reading.schema
+
+    @property
+    def fingerprint(self) -> bytes:
+        """As `ShardMeta.fingerprint`: an append leaves it as it is."""
+        return _fingerprint(self.layout, self.manifest)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the logical columns, also where a dtype or an extra key is beyond repair: then all names."""
+        try:
+            return list(self.schema.names)
+        except FormatError:
+            return [str(column.name) for column in self.columns]
+
+
+def read_header(file: ByteFile, head: memoryview) -> HeaderInfo:
+    """Return what the header of one file says, without looking at records.
+
+    Raises
+    ------
+    FormatError
+        Checks 1 to 10 of cstore.md section 11.
+    """
+    (header,), _ = _read_headers([file], [head], _Tables())
+    return HeaderInfo(
+        path=file.spelling,
+        layout=header.layout,
+        format_version=FORMAT_VERSION,
+        n_records=header.n_records,
+        committed_rows=header.committed_rows,
+        file_size=file.size,
+        columns=tuple(HeaderColumn(c["name"], c) for c in header.manifest.columns),
+        manifest=header.manifest,
+    )
