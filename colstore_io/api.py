@@ -308,11 +308,11 @@ class Info:
 
 def _first_read(path: Any, storage_options: Mapping[str, Any] | None) -> Any:
     if is_buffer(path):
-        return storage.open_file(path, io=IOStats(), head_bytes=storage.HEAD_BYTES)
+        return storage.open_file(path, io=IOStats())
     found = storage.resolve(path, storage_options=storage_options)
     if found.kind != "file":
         raise ValueError(f"{os.fspath(path)} is a {found.kind}; name one file")
-    return storage.open_files(found.locations, head_bytes=storage.HEAD_BYTES, io=IOStats())[0]
+    return storage.open_files(found.locations, io=IOStats())[0]
 
 
 def info(path: Any, *, storage_options: Mapping[str, Any] | None = None) -> Info:

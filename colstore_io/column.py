@@ -269,13 +269,10 @@ class ColumnView(NDArrayOperatorsMixin):
         import pyarrow.compute as pc
 
         data = self.array()
-        if not (
-            pa.types.is_integer(data.type)
-            or pa.types.is_floating(data.type)
-            or pa.types.is_boolean(data.type)
-        ):
-            if name not in ("min", "max") or not pa.types.is_temporal(data.type):
-                raise TypeError(f"{name}() is not defined for column {self.column!r} of type {data.type}")
+        kinds = pa.types
+        numeric = kinds.is_integer(data.type) or kinds.is_floating(data.type) or kinds.is_boolean(data.type)
+        if not numeric and not (name in ("min", "max") and kinds.is_temporal(data.type)):
+            raise TypeError(f"{name}() is not defined for column {self.column!r} of type {data.type}")
         function = {"std": "stddev", "var": "variance"}.get(name, name)
         arguments = pc.VarianceOptions(**options) if options else None
         result = pc.call_function(function, [data], arguments).as_py()

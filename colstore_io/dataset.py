@@ -6,15 +6,14 @@ import hashlib
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import config, kernels_numpy
-from .formats import ShardMeta
 from .kernels import segments as kernels
-from .plan import NO_VALIDITY, DatasetPlan, OnMismatch, Part, build_plan
+from .plan import NO_VALIDITY, DatasetPlan, Part
 from .schema import Schema
 from .storage import ByteFile, IOStats
 
@@ -29,8 +28,6 @@ class Source:
     plan : DatasetPlan
     files : sequence of ByteFile
         In the order of ``plan.files``.
-    io : IOStats
-        Where requests and bytes are counted.
     backend : str
         ``"cpp"`` for the compiled kernels, ``"numpy"`` for their twins.
     max_workers : int, optional
@@ -45,14 +42,12 @@ class Source:
         self,
         plan: DatasetPlan,
         files: Sequence[ByteFile],
-        io: IOStats,
         *,
         backend: str = "cpp",
         max_workers: int | None = None,
     ) -> None:
         self.plan = plan
         self.files = tuple(files)
-        self.io = io
         self.backend = backend
         self.max_workers = max_workers
         self._prepare()
@@ -65,7 +60,7 @@ class Source:
         self._lock = threading.Lock()  # guards the memos above; no other lock is taken under it
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: getattr(self, k) for k in ("plan", "files", "io", "backend", "max_workers")}
+        return {k: getattr(self, k) for k in ("plan", "files", "backend", "max_workers")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -79,12 +74,24 @@ class Source:
     def schema(self) -> Schema:
         return self.plan.schema
 
+    @property
+    def io(self) -> IOStats:
+        """Requests and bytes of all files so far; live counters when the files were opened together."""
+        counters = {id(file.io): file.io for file in self.files}
+        if len(counters) == 1:
+            return next(iter(counters.values()))
+        total = IOStats()
+        for counter in counters.values():
+            total.add(**counter.as_dict())
+        return total
+
     @cached_property
     def token(self) -> str:
         """Hash of what this source reads: files, their versions, the plan. Never of data."""
         hasher = hashlib.blake2b(self.plan.digest.encode(), digest_size=16)
         for file in self.files:
-            hasher.update(repr((file.identity, file.token)).encode("utf-8", "surrogatepass"))
+            address = file.spelling if file.location is None else file.location.url
+            hasher.update(repr((address, file.token)).encode("utf-8", "surrogatepass"))
         return hasher.hexdigest()
 
     def __dask_tokenize__(self) -> str:
@@ -206,13 +213,15 @@ class Source:
         return Source(
             plan.restrict(low, high, names),
             self.files[first : last + 1],
-            self.io,
             backend=self.backend,
             max_workers=self.max_workers,
         )
 
     def statistics_of(self, name: str) -> Mapping[str, NDArray[Any]] | None:
-        """Return per-segment ``minimum``, ``maximum``, ``usable`` of a physical column, ``None`` when no file has any."""
+        """Return ``minimum``, ``maximum`` and ``usable`` per segment of a physical column.
+
+        None when no file has statistics of it.
+        """
         plan = self.plan
         if not any(s is not None and name in s.minimum for s in plan.statistics):
             return None
@@ -239,18 +248,3 @@ class Source:
         self._prepare()
         for file in self.files:
             file.close()
-
-    @classmethod
-    def from_metas(
-        cls,
-        files: Sequence[ByteFile],
-        metas: Sequence[ShardMeta],
-        io: IOStats,
-        *,
-        on_mismatch: OnMismatch = "strict",
-        backend: str = "cpp",
-        max_workers: int | None = None,
-    ) -> Self:
-        return cls(
-            build_plan(metas, on_mismatch=on_mismatch), files, io, backend=backend, max_workers=max_workers
-        )

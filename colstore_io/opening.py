@@ -20,7 +20,7 @@ from .formats import ShardMeta
 from .plan import OnMismatch, build_plan
 from .storage import ByteFile, IOStats, Location
 
-__all__ = ["OpenOptions", "Opened", "is_buffer", "open_locations", "open_source"]
+__all__ = ["OpenOptions", "Opened", "is_buffer", "open_locations", "open_paths", "open_source"]
 
 _GENERATION = re.compile(r"_colstore-\d{8}\.json")
 
@@ -104,58 +104,57 @@ def open_source(path: Any, options: OpenOptions) -> Opened:
     SchemaMismatchError
         If the files of a dataset do not fit together.
     """
-    io = IOStats()
-    if is_buffer(path) or (
-        hasattr(path, "read") and hasattr(path, "seek") and not hasattr(path, "__fspath__")
-    ):
-        opened = storage.open_file(path, io=io, head_bytes=storage.HEAD_BYTES)
-        return Opened(_source([opened], options, io), "file", (opened[0].spelling,))
+    if is_buffer(path) or is_stream_object(path):
+        file, head = storage.open_file(path, io=IOStats())
+        return Opened(_source([(file, head)], options), "file", (file.spelling,))
+    kind, locations = _locate(path, options)
+    return Opened(open_locations(locations, options), kind, tuple(x.spelling for x in locations))
+
+
+def open_paths(paths: Sequence[Any], options: OpenOptions) -> Opened:
+    """Open several paths, URLs, patterns or directories as one source: all headers in one concurrent round."""
+    locations = [location for path in paths for location in _locate(path, options)[1]]
+    return Opened(open_locations(locations, options), "dataset", tuple(x.spelling for x in locations))
+
+
+def is_stream_object(source: object) -> bool:
+    """Return True for a file object that is not an fsspec file (those are reopened by their path)."""
+    return hasattr(source, "read") and hasattr(source, "seek") and not hasattr(source, "fs")
+
+
+def _locate(path: Any, options: OpenOptions) -> tuple[str, Sequence[Location]]:
     if not isinstance(path, (str, os.PathLike)) and not hasattr(path, "fs"):
         raise TypeError(
-            f"open() accepts a path, URL, list of them, bytes or a binary file object, got {type(path).__name__}"
+            f"open() accepts a path, URL, bytes, a binary file object or a list, got {type(path).__name__}"
         )
     found = storage.resolve(path, storage_options=options.storage_options, filesystem=options.filesystem)
     if found.kind == "file":
         location = found.locations[0]
-        if _GENERATION.fullmatch(os.path.basename(location.path)):
-            return _open_generation(manifest.read_generation(location), location, options, io)
-        return Opened(open_locations(found.locations, options, io), "file", (location.spelling,))
+        if _GENERATION.fullmatch(location.path.rpartition("/")[2]):
+            return "dataset", manifest.member_locations(manifest.read_generation(location), location)
+        return "file", found.locations
     if found.kind == "directory" and found.root is not None:
         generation = manifest.newest_generation(found.root)
         if generation is not None:
-            return _open_generation(generation, found.root, options, io)
-    return Opened(
-        open_locations(found.locations, options, io), "dataset", tuple(x.spelling for x in found.locations)
-    )
+            return "dataset", manifest.member_locations(generation, found.root)
+    return "dataset", found.locations
 
 
-def _open_generation(
-    generation: manifest.GenerationManifest, place: Location, options: OpenOptions, io: IOStats
-) -> Opened:
-    locations = manifest.member_locations(generation, place)
-    return Opened(open_locations(locations, options, io), "dataset", tuple(x.spelling for x in locations))
-
-
-def open_locations(locations: Sequence[Location], options: OpenOptions, io: IOStats) -> Source:
+def open_locations(locations: Sequence[Location], options: OpenOptions) -> Source:
     """Open files and read their headers in one concurrent round."""
     opened = storage.open_files(
-        locations,
-        head_bytes=storage.HEAD_BYTES,
-        mmap=options.mmap,
-        madvise=options.madvise,
-        mlock=options.mlock,
-        io=io,
+        locations, mmap=options.mmap, madvise=options.madvise, mlock=options.mlock, io=IOStats()
     )
-    return _source(opened, options, io)
+    return _source(opened, options)
 
 
-def _source(opened: Sequence[tuple[ByteFile, memoryview]], options: OpenOptions, io: IOStats) -> Source:
+def _source(opened: Sequence[tuple[ByteFile, memoryview]], options: OpenOptions) -> Source:
     try:
         kept = [(file, head) for file, head in opened if not _skipped(file, options)]
         files = [file for file, _ in kept]
         metas = read_metas(files, [head for _, head in kept])
         plan = build_plan(metas, on_mismatch=options.on_mismatch)
-        return Source(plan, files, io, backend=options.backend, max_workers=options.max_workers)
+        return Source(plan, files, backend=options.backend, max_workers=options.max_workers)
     except BaseException:
         for file, _ in opened:
             file.close()
@@ -179,6 +178,7 @@ def read_metas(files: Sequence[ByteFile], heads: Sequence[memoryview]) -> list[S
     for file, kind in zip(files, kinds, strict=True):
         if kind is not kinds[0]:
             raise ValueError(
-                f"one dataset has one file format: {files[0].spelling} is {kinds[0].name}, {file.spelling} is {kind.name}"
+                f"one dataset has one file format: {files[0].spelling} is {kinds[0].name}, "
+                f"{file.spelling} is {kind.name}"
             )
     return kinds[0].read_metadata(files, heads)

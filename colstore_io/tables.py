@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from typing import Any, Self
 
 from .dataset import Source
-from .opening import Opened, OpenOptions, open_source
+from .opening import Opened, OpenOptions, is_buffer, is_stream_object, open_paths, open_source
 from .plan import merge_plans
 from .rows import Rows
 from .schema import Schema
@@ -176,6 +177,11 @@ class Dataset(Table):
         self._children: list[tuple[Source, tuple[str, ...]]] = []
         if sources is None:
             items: list[Any] = []
+        elif isinstance(sources, Opened):
+            self._owned = [sources.source]
+            self._children = [(sources.source, sources.paths)]
+            super().__init__(sources.source, sources.paths)
+            return
         elif isinstance(sources, (list, tuple)):
             items = list(sources)
         else:
@@ -226,11 +232,8 @@ class Dataset(Table):
 
 
 def _rebuild_dataset(source: Source, paths: tuple[str, ...], options: OpenOptions) -> Dataset:
-    dataset = Dataset.__new__(Dataset)
+    dataset = Dataset(Opened(source, "dataset", paths))
     dataset._options = options
-    dataset._owned = [source]
-    dataset._children = [(source, paths)]
-    Table.__init__(dataset, source, paths)
     return dataset
 
 
@@ -240,25 +243,37 @@ def _open_children(
     """Open the paths among `items`; return all children in order, and the sources that were opened here."""
     children: list[tuple[Source, tuple[str, ...]]] = []
     owned: list[Source] = []
+
+    def adopt(opened: Opened) -> None:
+        owned.append(opened.source)
+        children.append((opened.source, opened.paths))
+
     try:
-        for item in items:
-            if isinstance(item, Dataset):
-                item.readable_source()
-                children.extend(item._children)
-            elif isinstance(item, Table):
-                children.append((item.readable_source(), item.paths))
-            elif isinstance(item, (str, os.PathLike, bytes, bytearray, memoryview)) or hasattr(item, "read"):
-                opened = open_source(item, options)
-                owned.append(opened.source)
-                children.append((opened.source, opened.paths))
-            else:
-                raise TypeError(
-                    f"a dataset accepts a path, reader, dataset or a list of them, got {type(item).__name__}"
-                )
+        for is_path, group in itertools.groupby(items, key=_is_path):
+            run = list(group)
+            if is_path:
+                adopt(open_source(run[0], options) if len(run) == 1 else open_paths(run, options))
+                continue
+            for item in run:
+                if isinstance(item, Dataset):
+                    item.readable_source()
+                    children.extend(item._children)
+                elif isinstance(item, Table):
+                    children.append((item.readable_source(), item.paths))
+                elif is_buffer(item) or is_stream_object(item):
+                    adopt(open_source(item, options))
+                else:
+                    raise TypeError(
+                        f"a dataset accepts a path, reader, dataset or a list of them, got {type(item).__name__}"
+                    )
     except BaseException:
         _close_all(owned)
         raise
     return children, owned
+
+
+def _is_path(item: object) -> bool:
+    return isinstance(item, (str, os.PathLike)) or hasattr(item, "fs")
 
 
 def _merge(
@@ -273,8 +288,7 @@ def _merge(
         on_mismatch=options.on_mismatch,
     )
     files = [file for source, _ in children for file in source.files]
-    io = IOStats.merged([source.io for source, _ in children])
-    return Source(plan, files, io, backend=options.backend, max_workers=options.max_workers), paths
+    return Source(plan, files, backend=options.backend, max_workers=options.max_workers), paths
 
 
 def _close_all(sources: Sequence[Source]) -> None:

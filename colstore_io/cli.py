@@ -1,0 +1,150 @@
+"""The command line: ``colstore-io info|schema|head|verify``.
+
+Errors of the user (a missing file, a damaged one) are one line on stderr and exit status 1; wrong usage is status 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import colstore_io as cs
+
+__all__ = ["main"]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="colstore-io", description="Look at columnar files: local paths or any fsspec URL."
+    )
+    parser.add_argument("--version", action="version", version=f"colstore-io {cs.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument("path", nargs="+", help="file, directory, pattern or URL")
+        command.add_argument(
+            "--storage-option",
+            action="append",
+            default=[],
+            metavar="KEY=VALUE",
+            help="option for the URL's file system; VALUE may be JSON; repeatable",
+        )
+        return command
+
+    info = add("info", "Rows, records, columns and sizes, from the headers alone.")
+    info.add_argument("--json", action="store_true", help="one JSON object per path")
+    schema = add("schema", "Columns with dtypes, nulls, time zones, categories and attributes.")
+    schema.add_argument("--json", action="store_true", help="the column objects as they stand in the file")
+    head = add("head", "The first rows as a table.")
+    head.add_argument("-n", "--rows", type=int, default=10, help="number of rows (default 10)")
+    head.add_argument("-c", "--columns", help="column names, separated by commas")
+    head.add_argument("-q", "--query", help='only rows where this holds, e.g. "delay > 60"')
+    add("verify", "Check everything the format allows; exit status 1 when a file is damaged.")
+    return parser
+
+
+def _storage_options(pairs: Sequence[str]) -> dict[str, Any] | None:
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        key, separator, text = pair.partition("=")
+        if not separator:
+            raise ValueError(f"--storage-option takes KEY=VALUE, got {key!r}")
+        try:
+            options[key] = json.loads(text)
+        except ValueError:
+            options[key] = text
+    return options or None
+
+
+def _info(path: str, args: argparse.Namespace, options: dict[str, Any] | None) -> int:
+    with cs.open(path, storage_options=options) as table:
+        sizes = [file.size for file in table.source.files]
+        facts: dict[str, Any] = {
+            "path": path,
+            "files": len(table.paths),
+            "rows": table.n_rows,
+            "records": table.source.plan.segments.n_segments,
+            "columns": table.n_columns,
+            "row_bytes": table.source.plan.row_bytes(),
+            "bytes": sum(sizes),
+            "statistics": any(s is not None for s in table.source.plan.statistics),
+            "uniform_rows": table.source.plan.segments.uniform_rows or None,
+        }
+        if args.json:
+            print(json.dumps(facts))
+        else:
+            width = max(map(len, facts))
+            for name, value in facts.items():
+                shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
+                print(f"{name.replace('_', ' '):<{width}}  {'-' if shown is None else shown}")
+    return 0
+
+
+def _schema(path: str, args: argparse.Namespace, options: dict[str, Any] | None) -> int:
+    if args.json:
+        print(json.dumps(cs.schema(path, storage_options=options)))
+        return 0
+    with cs.open(path, storage_options=options) as table:
+        width = max([4, *map(len, table.columns)])
+        for field in table.schema:
+            notes = []
+            if field.nullable:
+                notes.append("nullable")
+            if field.logical:
+                notes.append(field.logical)
+            if field.tz:
+                notes.append(f"tz {field.tz}")
+            if field.ordered is not None:
+                known = "" if field.categories is None else f" of {len(field.categories)}"
+                notes.append(f"{'ordered ' if field.ordered else ''}categories{known}")
+            if field.attrs:
+                notes.append(f"attrs {dict(field.attrs)}")
+            print(f"{field.name:<{width}}  {field.dtype.str:<10}  {', '.join(notes)}".rstrip())
+        if table.attrs:
+            print(f"\nattrs {table.attrs}")
+    return 0
+
+
+def _head(path: str, args: argparse.Namespace, options: dict[str, Any] | None) -> int:
+    with cs.open(path, storage_options=options) as table:
+        view: Any = table if args.query is None else table.query(args.query)
+        if args.columns:
+            view = view.select(*args.columns.split(","))
+        print(view.head(args.rows))
+    return 0
+
+
+def _verify(path: str, args: argparse.Namespace, options: dict[str, Any] | None) -> int:
+    bad = 0
+    for name, problems in cs.verify(path, storage_options=options).items():
+        print(f"{name}: {'ok' if not problems else f'{len(problems)} problems'}")
+        for problem in problems:
+            print(f"  {problem}")
+        bad += bool(problems)
+    return 1 if bad else 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    args = _parser().parse_args(argv)
+    run = {"info": _info, "schema": _schema, "head": _head, "verify": _verify}[args.command]
+    status = 0
+    for number, path in enumerate(args.path):
+        if number and args.command != "verify":
+            print()
+        try:
+            status = max(status, run(path, args, _storage_options(args.storage_option)))
+        except BrokenPipeError:
+            return 0
+        except (cs.ColstoreError, OSError, ValueError, KeyError) as error:
+            print(f"colstore-io {args.command}: {error}", file=sys.stderr)
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
