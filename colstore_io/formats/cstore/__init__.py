@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...storage import ByteFile
 from .header import MAGIC
 from .reader import HeaderInfo, read_header, read_metadata
 
 if TYPE_CHECKING:
-    from ...storage import ByteFile
     from .. import Problem, ShardMeta
 
 __all__ = ["FORMAT", "CstoreFormat"]

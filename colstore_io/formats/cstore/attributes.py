@@ -107,7 +107,7 @@ def decode_attributes(encoded: object) -> dict[str, Any]:
         If it is no object, or a NumPy value in it is inconsistent. Says where.
     """
     if not isinstance(encoded, dict):
-        raise ValueError("'attrs' is no object")  # noqa: TRY004 - contents of a file, no argument
+        raise ValueError("'attrs' is no object")
     return {key: _decode(value, key, 0) for key, value in encoded.items()}
 
 
@@ -134,7 +134,7 @@ def _decode_array(data: object, dtype_text: object, shape: object, key: str) -> 
         else:
             dtype = parse_dtype(dtype_text)
         if not isinstance(data, str) or not isinstance(shape, list):
-            raise ValueError("has no hexadecimal data or no shape")  # noqa: TRY004 - contents of a file
+            raise ValueError("has no hexadecimal data or no shape")
         if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in shape):
             raise ValueError("has a shape that is no list of lengths")
         raw = bytes.fromhex(data)

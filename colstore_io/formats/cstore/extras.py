@@ -269,7 +269,7 @@ def _field(
         raise ValueError("'ordered' is neither true nor false")
     for member in ("tz", "logical"):
         if not isinstance(own.get(member, ""), str):
-            raise ValueError(f"{member!r} is no string")  # noqa: TRY004 - contents of a file
+            raise ValueError(f"{member!r} is no string")
     if "tz" in own and column.dtype.kind != "M":
         raise ValueError(f"'tz' stands in a column of dtype {column.dtype}")
     return Field(

@@ -236,11 +236,9 @@ def entry_places(
 def _values(data: bytes, dtype: np.dtype[Any], count: int, offset: int) -> NDArray[Any]:
     if dtype.kind == "b":
         return np.frombuffer(data, np.uint8, count, offset) != 0
-    values = np.frombuffer(data, dtype, count, offset)
-    if dtype.isnative:
-        return values.copy()
-    swapped: NDArray[Any] = values.byteswap().view(native(dtype))
-    return swapped
+    values: NDArray[Any] = np.frombuffer(data, dtype, count, offset)
+    owned: NDArray[Any] = values.copy() if dtype.isnative else values.byteswap().view(native(dtype))
+    return owned
 
 
 def statistics_entries(

@@ -209,7 +209,7 @@ def parse_dtype(text: object) -> np.dtype[Any]:
         If it is not text, not understood, of a kind that may not stand in a file, or has no width. Says why.
     """
     if not isinstance(text, str):
-        raise ValueError(f"is {_json_type(text)}, expected a string")  # noqa: TRY004 - contents of a file
+        raise ValueError(f"is {_json_type(text)}, expected a string")
     if len(text) > _MAX_DTYPE_TEXT or not _DTYPE_TEXT.fullmatch(text):
         raise ValueError(f"{_shown(text)} is no dtype of a plain column")
     # 'a' is NumPy's old name of 'S'; spelled out here because NumPy warns about it.

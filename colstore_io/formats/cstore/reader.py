@@ -12,21 +12,19 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from ...errors import FormatError, TruncatedFileError
 from ...schema import PhysicalColumn, Schema
+from ...storage import ByteFile, read_ranges
 from .. import ShardMeta
 from .extras import SchemaReading, schema_from_columns
 from .footer import decode_statistics, footer_size
 from .header import FORMAT_VERSION, Header, ManifestCache, MoreBytes, parse_header
 from .manifest import Manifest, physical_columns
 from .records import RecordIndex, RecordWalk, walk_all
-
-if TYPE_CHECKING:
-    from ...storage import ByteFile
 
 __all__ = ["HeaderColumn", "HeaderInfo", "inspect_file", "read_header", "read_metadata", "read_statistics"]
 
@@ -181,8 +179,6 @@ def _read_headers(
             else:
                 headers[i] = parsed
         if again:
-            from ...storage import read_ranges
-
             places = {i: (0, -n) if n < 0 else (len(known[i]), n - len(known[i])) for i, n in again.items()}
             blocks = read_ranges([(files[i], start, length) for i, (start, length) in places.items()])
             for (i, (start, _)), block in zip(places.items(), blocks, strict=True):
@@ -275,8 +271,6 @@ def _with_statistics(
         elif everything or not _is_remote(file):
             wanted.append(i)
     if wanted:
-        from ...storage import read_ranges
-
         requests = [
             (files[i], metas[i].stats_offset, metas[i].file_size - metas[i].stats_offset) for i in wanted
         ]

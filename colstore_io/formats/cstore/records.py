@@ -14,15 +14,14 @@ import zlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import FormatError, TruncatedFileError
-
-if TYPE_CHECKING:
-    from ...storage import ByteFile
+from ...kernels.records import walk_records, walk_records_fd
+from ...storage import ByteFile, read_ranges
 
 __all__ = [
     "BODY_ALIGNMENT",
@@ -242,8 +241,6 @@ class RecordWalk:
         FormatError
             Checks 17 to 20 of cstore.md section 11.
         """
-        from ...kernels.records import walk_records_fd
-
         self._walk_kernel(
             lambda rows, starts: walk_records_fd(
                 descriptor, self.data_offset, self.row_bytes, self.size, rows, starts
@@ -253,8 +250,6 @@ class RecordWalk:
 
     def walk_memory(self, memory: NDArray[np.uint8]) -> None:
         """Walk the whole file in memory; errors as `walk_descriptor`."""
-        from ...kernels.records import walk_records
-
         self._walk_kernel(
             lambda rows, starts: walk_records(
                 memory, self.data_offset, self.row_bytes, self.size, rows, starts
@@ -373,24 +368,21 @@ def walk_all(walks: Sequence[RecordWalk], files: Sequence[ByteFile]) -> None:
             walk.walk_memory(memory)
             continue
         pending.append((walk, file))
-    if pending:
-        from ...storage import read_ranges
-
-        while pending:
-            requests: list[tuple[ByteFile, int, int]] = []
-            asked: list[tuple[RecordWalk, list[tuple[int, int]]]] = []
-            budget = ROUND_BYTES
-            for walk, file in pending:
-                ranges = walk.wanted()
-                cost = sum(length for _, length in ranges)
-                if asked and cost > budget:
-                    break
-                budget -= cost
-                asked.append((walk, ranges))
-                requests += [(file, offset, length) for offset, length in ranges]
-            blocks = read_ranges(requests)
-            position = 0
-            for walk, ranges in asked:
-                walk.feed(ranges, blocks[position : position + len(ranges)])
-                position += len(ranges)
-            pending = [(walk, file) for walk, file in pending if not walk.complete]
+    while pending:
+        requests: list[tuple[ByteFile, int, int]] = []
+        asked: list[tuple[RecordWalk, list[tuple[int, int]]]] = []
+        budget = ROUND_BYTES
+        for walk, file in pending:
+            ranges = walk.wanted()
+            cost = sum(length for _, length in ranges)
+            if asked and cost > budget:
+                break
+            budget -= cost
+            asked.append((walk, ranges))
+            requests += [(file, offset, length) for offset, length in ranges]
+        blocks = read_ranges(requests)
+        position = 0
+        for walk, ranges in asked:
+            walk.feed(ranges, blocks[position : position + len(ranges)])
+            position += len(ranges)
+        pending = [(walk, file) for walk, file in pending if not walk.complete]

@@ -8,21 +8,19 @@ Memory stays at a few blocks, whatever the size of the file.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import FormatError
 from ...schema import PhysicalColumn
+from ...storage import ByteFile
 from .. import Problem, ShardMeta
 from .footer import entry_places, footer_size
 from .header import COUNTERS_OFFSET, COUNTERS_SIZE, Header
 from .reader import inspect_file
 from .records import RECORD_HEADER_SIZE, body_bytes
-
-if TYPE_CHECKING:
-    from ...storage import ByteFile
 
 __all__ = ["verify_file"]
 
