@@ -1,0 +1,102 @@
+"""Time callables side by side: interleaved rounds, medians, results checked before anything is timed."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Job", "assert_equal", "run_jobs"]
+
+MIN_SAMPLE_SECONDS = 2e-3
+"""Short calls are repeated within one sample until it lasts this long."""
+
+
+@dataclass
+class Job:
+    """One system's way of doing a workload.
+
+    Attributes
+    ----------
+    system : str
+    call : callable
+        Does the work and returns its result.
+    prepare : callable, optional
+        Runs before each call, untimed.
+    """
+
+    system: str
+    call: Callable[[], Any]
+    prepare: Callable[[], Any] | None = None
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+def assert_equal(got: Any, want: Any, where: str = "result") -> None:
+    """Raise `AssertionError` unless results agree: dicts of arrays, arrays, or numbers."""
+    if isinstance(want, dict):
+        assert set(got) == set(want), f"{where}: columns {sorted(got)} != {sorted(want)}"
+        for name, values in want.items():
+            assert_equal(got[name], values, name)
+    elif isinstance(want, np.ndarray):
+        got = np.asarray(got)
+        assert got.dtype == want.dtype, f"{where}: dtype {got.dtype} != {want.dtype}"
+        assert got.shape == want.shape, f"{where}: shape {got.shape} != {want.shape}"
+        assert np.array_equal(got, want), f"{where}: values differ"
+    else:
+        assert np.isclose(got, want, rtol=1e-6), f"{where}: {got} != {want}"
+
+
+def run_jobs(jobs: list[Job], *, want: Any, rounds: int, budget_seconds: float) -> list[Job]:
+    """Check every job's result against `want`, then time them in interleaved rounds.
+
+    A job with an error or a wrong result is reported on stderr and left out. A job that used up `budget_seconds` stops
+    after at least three rounds. The order rotates from round to round.
+    """
+    good = []
+    repeats: dict[str, int] = {}
+    for job in jobs:
+        try:
+            if job.prepare:
+                job.prepare()
+            result = job.call()
+            if want is not None:
+                assert_equal(result, want)
+            del result
+            if job.prepare:
+                job.prepare()
+            begin = time.perf_counter()
+            job.call()
+            once = time.perf_counter() - begin
+        except Exception as error:  # a peer that fails must not end the run
+            print(f"  ! {job.system}: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr)
+            continue
+        repeats[job.system] = 1 if job.prepare else max(1, min(5000, int(MIN_SAMPLE_SECONDS / max(once, 1e-7))))
+        good.append(job)
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(rounds):
+            shift = number % max(1, len(good))
+            for job in good[shift:] + good[:shift]:
+                if len(job.seconds) >= 3 and sum(job.seconds) * repeats[job.system] > budget_seconds:
+                    continue
+                if job.prepare:
+                    job.prepare()
+                count = repeats[job.system]
+                begin = time.perf_counter()
+                for _ in range(count):
+                    job.call()
+                job.seconds.append((time.perf_counter() - begin) / count)
+    finally:
+        gc.enable()
+    return good

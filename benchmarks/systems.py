@@ -1,0 +1,233 @@
+"""The systems that are measured, each behind the same few methods.
+
+A method that a system does not have is ``None``: the workload leaves the system out.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Columns = Mapping[str, np.ndarray]
+
+
+class System:
+    """Base: nothing is supported."""
+
+    name = ""
+    suffix = ""
+    files_of = ""  # whose files it reads, if not its own
+
+    write: Any = None
+    write_records: Any = None
+    open: Any = None
+    open_many: Any = None
+    read_all: Any = None
+    read_one: Any = None
+    rows: Any = None
+    rows_many: Any = None
+    filter: Any = None
+    between: Any = None
+    compact: Any = None
+    dask_frame: Any = None
+    xarray_dataset: Any = None
+
+    def close(self, handle: Any) -> None:
+        if hasattr(handle, "close"):
+            handle.close()
+
+
+class _Cstore(System):
+    """What colstore_io and the reference have in common."""
+
+    suffix = ".cstore"
+    module: Any = None
+
+    def write(self, columns: Columns, path: str) -> None:
+        self.module.store(dict(columns), path, mode="recreate", show_progress=False).close()
+
+    def write_records(self, records: Iterable[Columns], path: str) -> None:
+        with self.module.recreate(path) as writer:
+            for record in records:
+                writer.write(dict(record))
+
+    def open(self, path: str) -> Any:
+        return self.module.open(path)
+
+    def open_many(self, paths: list[str]) -> Any:
+        return self.module.open(list(paths))
+
+    def read_all(self, handle: Any) -> Any:
+        return handle.dict()
+
+    def read_one(self, handle: Any, name: str) -> Any:
+        return handle[name].array()
+
+    def rows(self, handle: Any, key: Any, name: str) -> Any:
+        return handle[key, name].array()
+
+    def rows_many(self, handle: Any, key: Any, names: list[str]) -> Any:
+        return handle[key, names].dict()
+
+    def filter(self, handle: Any, name: str, threshold: float, out: str) -> Any:
+        return handle.query(f"{name} > {threshold!r}").select(out).dict()[out]
+
+    def between(self, handle: Any, name: str, low: int, high: int, out: str) -> Any:
+        return handle.query(f"{name} >= {low} and {name} < {high}").select(out).dict()[out]
+
+    def compact(self, path: str, out: str) -> None:
+        self.module.compact(path, out=out)
+
+
+class Ours(_Cstore):
+    """colstore_io on files that it wrote."""
+
+    name = "ours"
+
+    def __init__(self) -> None:
+        import colstore_io
+
+        self.module = colstore_io
+
+    def dask_frame(self, path: str) -> Any:
+        from colstore_io.integrations.dask import read_colstore
+
+        return read_colstore(path)
+
+    def xarray_dataset(self, path: str, chunks: Any) -> Any:
+        import xarray as xr
+
+        return xr.open_dataset(path, engine="colstore", chunks=chunks)
+
+
+class OursSameFile(Ours):
+    """colstore_io on the files that the reference wrote: reading apart from the writer's page layout."""
+
+    name = "ours_samefile"
+    files_of = "colstore"
+    write = write_records = compact = None
+
+
+class Reference(_Cstore):
+    """colstore 0.5.1 with its thread cap raised to all cores."""
+
+    name = "colstore"
+
+    def __init__(self) -> None:
+        import colstore
+
+        colstore.set_gather_thread_cap(len(os.sched_getaffinity(0)))
+        self.module = colstore
+
+
+class NumpyMemmap(System):
+    """A directory of .npy files, memory-mapped."""
+
+    name = "numpy_mmap"
+    suffix = ".npydir"
+
+    def write(self, columns: Columns, path: str) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+        os.makedirs(path)
+        for name, values in columns.items():
+            np.save(f"{path}/{name}.npy", values)
+
+    def open(self, path: str) -> Any:
+        return {file.stem: np.load(file, mmap_mode="r").view(np.ndarray) for file in sorted(Path(path).glob("*.npy"))}
+
+    def read_all(self, handle: Any) -> Any:
+        return {name: np.array(values) for name, values in handle.items()}
+
+    def read_one(self, handle: Any, name: str) -> Any:
+        return np.array(handle[name])
+
+    def rows(self, handle: Any, key: Any, name: str) -> Any:
+        return np.array(handle[name][key]) if isinstance(key, slice) else handle[name][key]
+
+    def rows_many(self, handle: Any, key: Any, names: list[str]) -> Any:
+        return {name: self.rows(handle, key, name) for name in names}
+
+    def filter(self, handle: Any, name: str, threshold: float, out: str) -> Any:
+        return handle[out][handle[name] > threshold]
+
+    def between(self, handle: Any, name: str, low: int, high: int, out: str) -> Any:
+        return handle[out][(handle[name] >= low) & (handle[name] < high)]
+
+
+class Parquet(System):
+    """Uncompressed Parquet through pyarrow."""
+
+    name = "parquet"
+    suffix = ".parquet"
+
+    def __init__(self) -> None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.dataset as pads
+        import pyarrow.parquet as pq
+
+        self.pa, self.pc, self.pads, self.pq = pa, pc, pads, pq
+
+    def write(self, columns: Columns, path: str) -> None:
+        self.pq.write_table(self.pa.table(dict(columns)), path, compression="none")
+
+    def open(self, path: str) -> Any:
+        return self.pads.dataset(path, format="parquet")
+
+    def open_many(self, paths: list[str]) -> Any:
+        return self.pads.dataset(list(paths), format="parquet")
+
+    def read_all(self, handle: Any) -> Any:
+        table = handle.to_table()
+        return {name: np.array(table.column(name).to_numpy()) for name in table.column_names}
+
+    def read_one(self, handle: Any, name: str) -> Any:
+        return np.array(handle.to_table(columns=[name]).column(name).to_numpy())
+
+    def rows(self, handle: Any, key: Any, name: str) -> Any:
+        return self.read_one(handle, name)[key]
+
+    def filter(self, handle: Any, name: str, threshold: float, out: str) -> Any:
+        return handle.to_table(columns=[out], filter=self.pc.field(name) > threshold).column(out).to_numpy()
+
+    def between(self, handle: Any, name: str, low: int, high: int, out: str) -> Any:
+        column = self.pc.field(name)
+        return handle.to_table(columns=[out], filter=(column >= low) & (column < high)).column(out).to_numpy()
+
+    def dask_frame(self, path: str) -> Any:
+        import dask.dataframe as dd
+
+        return dd.read_parquet(path)
+
+
+class Zarr(System):
+    """Uncompressed Zarr arrays, chunks of a million rows; read through xarray."""
+
+    name = "zarr"
+    suffix = ".zarr"
+
+    def __init__(self) -> None:
+        import xarray
+        import zarr
+
+        self.xr, self.zarr = xarray, zarr
+
+    def write(self, columns: Columns, path: str) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+        n = len(next(iter(columns.values())))
+        dataset = self.xr.Dataset({name: ("row", values) for name, values in columns.items()})
+        encoding = {name: {"chunks": (min(n, 1 << 20),), "compressors": None} for name in columns}
+        dataset.to_zarr(path, encoding=encoding, zarr_format=3, consolidated=False)
+
+    def xarray_dataset(self, path: str, chunks: Any) -> Any:
+        return self.xr.open_zarr(path, chunks=chunks, consolidated=False)
+
+
+SYSTEMS: dict[str, type[System]] = {
+    system.name: system for system in (Ours, OursSameFile, Reference, NumpyMemmap, Parquet, Zarr)
+}

