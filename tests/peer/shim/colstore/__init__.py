@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from colstore_io.predicate import Expr
-
 import colstore_io
 from colstore_io import (
     ColumnView,
@@ -26,6 +24,7 @@ from colstore_io import (
     update,
 )
 from colstore_io.locks import lock_exclusive_nonblocking, unlock
+from colstore_io.predicate import Expr
 from colstore_io.preview import Preview
 from colstore_io.progress import parse_byte_size
 

@@ -8,6 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import colstore_io
+from colstore_io.predicate import bind
+from colstore_io.rows import matching_segments, predicate_mask
+from colstore_io.selection import Range
+
+from .format import read_header
 
 __all__ = ["Appender", "ColStoreDataset", "ColStoreInfo", "ColStoreReader", "ColStoreWriter"]
 
@@ -28,3 +33,31 @@ def _mappings(reader: colstore_io.Reader) -> dict[str, NDArray[np.uint8]]:
 _READER: Any = colstore_io.Reader
 _READER._is_multi_record = colstore_io.Reader.needs_compaction
 _READER._memmaps = property(_mappings)
+
+
+def _record_stats(reader: colstore_io.Reader) -> dict[str, dict[str, NDArray[Any]]] | None:
+    """Return the statistics footer in the reference's shape; ours keeps nothing about strings."""
+    found = {name: reader.source.statistics_of(name) for name in reader.columns}
+    if not any(found.values()):
+        return None
+    nothing: NDArray[Any] = np.zeros(reader.n_records, dtype=np.bool_)
+    return {
+        name: {"min": nothing, "max": nothing, "prunable": nothing}
+        if statistics is None
+        else {"min": statistics["minimum"], "max": statistics["maximum"], "prunable": statistics["usable"]}
+        for name, statistics in found.items()
+    }
+
+
+def _try_skip_query_mask(reader: colstore_io.Reader, predicate: Any) -> NDArray[np.bool_] | None:
+    """Return the mask of a predicate for which records are skipped, else ``None``."""
+    bound = bind(predicate, reader.schema)
+    if matching_segments(reader.source, bound).all():
+        return None
+    return predicate_mask(reader.source, bound, Range(0, 1, reader.n_rows))
+
+
+_READER._record_stats = property(_record_stats)
+_READER._try_skip_query_mask = _try_skip_query_mask
+_READER._manifest = property(lambda reader: read_header(reader.path)[0])
+_READER._stats_offset = property(lambda reader: read_header(reader.path)[0]["stats_offset"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import IO, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import colstore_io
-from colstore_io import FormatError
+from colstore_io import FormatError, kernels_numpy
 from colstore_io.formats.cstore import header, manifest, records
 from colstore_io.kernels import records as record_kernels
 
@@ -86,13 +86,30 @@ def read_record_index(
     path: str | PathLike[str], data_offset: int, n_records: int, itemsizes: Sequence[int]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Walk the record headers: cumulated rows, starts of the bodies, rows."""
+    from . import kernels
+
+    walk = record_kernels.walk_records_fd if kernels.cpp_available() else kernels_numpy.walk_records_fd
+    return _record_index(walk, path, data_offset, n_records, itemsizes)
+
+
+def _read_record_index_walk(
+    path: str | PathLike[str], data_offset: int, n_records: int, itemsizes: Sequence[int]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    return _record_index(kernels_numpy.walk_records_fd, path, data_offset, n_records, itemsizes)
+
+
+def _record_index(
+    walk: Callable[..., tuple[int, int]],
+    path: str | PathLike[str],
+    data_offset: int,
+    n_records: int,
+    itemsizes: Sequence[int],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     rows = np.empty(n_records, dtype=np.int64)
     body_start = np.empty(n_records, dtype=np.int64)
     with open(path, "rb") as file:
         end = os.fstat(file.fileno()).st_size
-        good, code = record_kernels.walk_records_fd(
-            file.fileno(), data_offset, sum(itemsizes), end, rows, body_start
-        )
+        good, code = walk(file.fileno(), data_offset, sum(itemsizes), end, rows, body_start)
     if code:
         reasons = ["", "truncated", "magic", "index", "CRC", "row count", "truncated"]
         raise FormatError(reasons[code], path=os.fspath(path), section=f"record {good}")
