@@ -21,9 +21,10 @@ from dataclasses import replace
 from typing import Any
 
 from .config import check_madvise
+from .storage_copies import copies_of
 from .storage_files import ByteFile, IOStats, MemoryFile, StreamFile
 from .storage_filesystems import is_plain_local, keeps_local_copies, local_token
-from .storage_local import LocalFile, open_local
+from .storage_local import LocalFile, LocalOptions, open_local
 from .storage_names import natural_key
 from .storage_ranges import plan_blocks, split_block
 from .storage_remote import RemoteFile, Wanted, current_state, fetch, open_remote
@@ -52,7 +53,10 @@ __all__ = [
 ]
 
 HEAD_BYTES = 64 << 10
-"""First bytes that an open fetches of each file: enough for most headers (integrations.md 4.3)."""
+"""First bytes that an open fetches of each remote file: enough for most headers (integrations.md 4.3)."""
+
+LOCAL_HEAD_BYTES = 4 << 10
+"""The same for local files, where a second read costs microseconds and a thousand long heads cost memory."""
 
 _LOCAL_GAP = 4096  # a further pread costs about as much as copying this many bytes
 
@@ -60,7 +64,7 @@ _LOCAL_GAP = 4096  # a further pread costs about as much as copying this many by
 def open_files(
     locations: Sequence[Location],
     *,
-    head_bytes: int = HEAD_BYTES,
+    head_bytes: int | None = None,
     mmap: bool = True,
     madvise: str | None = None,
     mlock: bool = False,
@@ -73,8 +77,9 @@ def open_files(
     Parameters
     ----------
     locations : sequence of Location
-    head_bytes : int
-        Length of a head. A shorter head is the whole file; an empty file has the head ``b""``.
+    head_bytes : int, optional
+        Length of the heads; by default 64 KiB of remote files and 4 KiB of local ones. A head is shorter only if
+        the file is; an empty file has the head ``b""``.
     mmap : bool
         Map local files on demand; False reads them by ``pread``, which survives a file that is cut short.
     madvise : str or None
@@ -94,14 +99,14 @@ def open_files(
     FileNotFoundError, PermissionError, IsADirectoryError, StorageError, StaleDatasetError
         For the first file that cannot be opened.
     """
-    check_madvise(madvise)
+    options = LocalOptions(mmap, check_madvise(madvise), mlock)
     stats = io if io is not None else IOStats()
-    result: list[tuple[ByteFile, memoryview] | None] = [None] * len(locations)
+    local_head = LOCAL_HEAD_BYTES if head_bytes is None else head_bytes
     local = [number for number, location in enumerate(locations) if location.local_path is not None]
-    options: dict[str, Any] = {"mmap": mmap, "madvise": madvise, "mlock": mlock}
     if len(local) == len(locations):
-        return open_local(list(locations), head_bytes, stats, **options)
-    opened = open_local([locations[number] for number in local], head_bytes, stats, **options)
+        return open_local(locations, local_head, stats, options)
+    result: list[tuple[ByteFile, memoryview] | None] = [None] * len(locations)
+    opened = open_local([locations[number] for number in local], local_head, stats, options)
     for number, pair in zip(local, opened, strict=True):
         result[number] = pair
     groups: dict[int, tuple[Any, list[int]]] = {}
@@ -112,28 +117,18 @@ def open_files(
     for fs, numbers in groups.values():
         chosen = [locations[number] for number in numbers]
         if keeps_local_copies(fs):
-            opened = _open_copies(fs, chosen, head_bytes, stats, **options)
+            opened = open_local(copies_of(fs, chosen, stats), local_head, stats, options)
         else:
-            opened = open_remote(fs, chosen, head_bytes, stats)
+            opened = open_remote(fs, chosen, HEAD_BYTES if head_bytes is None else head_bytes, stats)
         for number, pair in zip(numbers, opened, strict=True):
             result[number] = pair
     return [pair for pair in result if pair is not None]
 
 
-def _open_copies(
-    fs: Any, locations: Sequence[Location], head_bytes: int, io: IOStats, **options: Any
-) -> list[tuple[ByteFile, memoryview]]:
-    """Open files of a file system that downloads them whole (``simplecache``): the copies are mapped."""
-    from .storage_copies import copies_of
-
-    copies = copies_of(fs, locations, io)
-    return open_local(copies, head_bytes, io, **options)
-
-
 def open_file(
     source: Any,
     *,
-    head_bytes: int = HEAD_BYTES,
+    head_bytes: int | None = None,
     mmap: bool = True,
     madvise: str | None = None,
     mlock: bool = False,
@@ -154,8 +149,7 @@ def open_file(
         As `open_files`.
     """
     if isinstance(source, Location):
-        options: dict[str, Any] = {"mmap": mmap, "madvise": madvise, "mlock": mlock}
-        return open_files([source], head_bytes=head_bytes, io=io, **options)[0]
+        return open_files([source], head_bytes=head_bytes, mmap=mmap, madvise=madvise, mlock=mlock, io=io)[0]
     file: ByteFile
     if isinstance(source, _io.BytesIO):
         file = MemoryFile(source.getvalue(), spelling="<BytesIO>", io=io)
@@ -169,7 +163,7 @@ def open_file(
                 f"expected a location, file contents or a binary file object, got {type(source).__name__}"
             ) from None
         file = MemoryFile(view, io=io)
-    return file, file.read(0, min(head_bytes, file.size))
+    return file, file.read(0, min(LOCAL_HEAD_BYTES if head_bytes is None else head_bytes, file.size))
 
 
 def read_ranges(
@@ -295,24 +289,23 @@ def reopen(
     if isinstance(location, str):
         location = locate(location, storage_options=storage_options, filesystem=filesystem)
     location = replace(location, size=size, token=token)
+    stats = io if io is not None else IOStats()
+    options = LocalOptions(mmap, check_madvise(madvise), mlock)
+    if location.local_path is None and keeps_local_copies(location.filesystem()):
+        return open_local(copies_of(location.filesystem(), [location], stats), 0, stats, options)[0][0]
     if location.local_path is not None:
+        planned = token is not None
         return LocalFile(
             location,
             location.local_path,
             size,
-            io,
+            stats,
             known=None,
-            token=token if token is not None else "",
-            mmap=mmap,
-            madvise=madvise,
-            mlock=mlock,
-            planned=token is not None,
+            options=options,
+            token=token or "",
+            planned=planned,
         )
-    fs = location.filesystem()
-    if keeps_local_copies(fs):
-        options: dict[str, Any] = {"mmap": mmap, "madvise": madvise, "mlock": mlock}
-        return _open_copies(fs, [location], 0, io if io is not None else IOStats(), **options)[0][0]
-    return RemoteFile(location, size, token, io)
+    return RemoteFile(location, size, token, stats)
 
 
 def locate(url: str, *, storage_options: Mapping[str, Any] | None = None, filesystem: Any = None) -> Location:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import FormatError, StorageError, TruncatedFileError
-from .storage_names import redact
+from .storage_names import redact_url
 
 if TYPE_CHECKING:
     from .storage_resolve import Location
@@ -123,7 +123,7 @@ class ByteFile(ABC):
 
     def __init__(self, location: Location | None, spelling: str, size: int, io: IOStats | None) -> None:
         self.location = location
-        self.spelling = redact(spelling)
+        self.spelling = redact_url(spelling) if "://" in spelling else spelling
         self.size = size
         self.io = io if io is not None else IOStats()
 

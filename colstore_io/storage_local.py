@@ -1,29 +1,12 @@
-"""Files of this machine: opened late, mapped once, and never one descriptor per file.
-
-Three bounded stores belong to the process:
-
-* descriptors: a file keeps the one it was opened with while at most `DESCRIPTOR_CAPACITY` files do, so that
-  a reader goes on with the old contents when its file is replaced by rename. Past the bound the least
-  recently used are closed, and opened again when needed.
-* mappings: the `MAPPING_CAPACITY` least recently used stay mapped, keyed by (path, version token). One that
-  falls out lives on while an array over it does. A mapping holds no descriptor: it is made by ``mmap(2)``
-  directly, since Python's ``mmap`` object keeps a duplicate of the descriptor for its lifetime.
-* nothing else.
-"""
+"""Files of this machine: opened late, mapped once or read by ``pread``, and never one descriptor per file."""
 
 from __future__ import annotations
 
-import ctypes
-import mmap as _mmap
 import os
 import stat as _stat
-import threading
 import time
-import warnings
-import weakref
-from collections import OrderedDict
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,221 +14,22 @@ from numpy.typing import NDArray
 from .errors import StaleDatasetError, StorageError, TruncatedFileError
 from .storage_files import ByteFile, IOStats
 from .storage_filesystems import local_token
+from .storage_mapping import Descriptor, advise, descriptors, map_descriptor, mappings
 
 if TYPE_CHECKING:
     from .storage_resolve import Location
 
-__all__ = ["DESCRIPTOR_CAPACITY", "MAPPING_CAPACITY", "LocalFile", "open_local"]
-
-MAPPING_CAPACITY = 128
-"""Mappings that the process keeps although nobody uses them at the moment."""
-
-DESCRIPTOR_CAPACITY = 64
-"""Descriptors that local files may hold between calls."""
+__all__ = ["LocalFile", "LocalOptions", "open_local"]
 
 _MAX_READ = 1 << 30  # one pread moves at most 2 GiB - 4 KiB on Linux
 
-_lock = threading.Lock()  # guards the two stores below; never held during I/O
 
+class LocalOptions(NamedTuple):
+    """How local files are read: mapped or not, and what the kernel is told about the mappings."""
 
-# ---------------------------------------------------------------------------------------------------
-# Mappings
-
-
-def _libc() -> Any:
-    """Return the C library with ``mmap`` declared, or ``None`` where that is not safe to assume."""
-    if os.name != "posix" or ctypes.sizeof(ctypes.c_void_p) != 8:
-        return None
-    try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.mmap.restype = ctypes.c_void_p
-        libc.mmap.argtypes = (
-            ctypes.c_void_p,
-            ctypes.c_size_t,
-            ctypes.c_int,
-            ctypes.c_int,
-            ctypes.c_int,
-            ctypes.c_int64,
-        )
-        for name in ("munmap", "mlock"):
-            getattr(libc, name).argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-        libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    except (OSError, AttributeError):
-        return None
-    return libc
-
-
-_LIBC = _libc()
-_MAP_FAILED = ctypes.c_void_p(-1).value
-
-
-class Mapping:
-    """A read-only mapping of the first `length` bytes of a file; unmapped when nobody refers to it."""
-
-    __slots__ = ("__array_interface__", "__weakref__", "_address", "length")
-
-    def __init__(self, fd: int, length: int) -> None:
-        self._address = 0
-        self.length = length
-        address = _LIBC.mmap(None, length, _mmap.PROT_READ, _mmap.MAP_SHARED, fd, 0)
-        if address is None or address == _MAP_FAILED:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
-        self._address = address
-        # NumPy takes this object as the base of the array, so the array keeps the mapping alive. The flag says
-        # read-only, and no buffer protocol is offered, so nobody can switch the array to writable.
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": (length,),
-            "typestr": "|u1",
-            "data": (address, True),
-        }
-
-    def __del__(self) -> None:
-        if self._address:
-            _LIBC.munmap(self._address, self.length)
-            self._address = 0
-
-
-def _map_descriptor(fd: int, length: int) -> tuple[NDArray[np.uint8], Any]:
-    """Map `length` > 0 bytes; returns the array and the object whose lifetime is the mapping's."""
-    if _LIBC is not None:
-        mapping = Mapping(fd, length)
-        return np.asarray(mapping), mapping
-    fallback = _mmap.mmap(fd, length, access=_mmap.ACCESS_READ)
-    return np.frombuffer(fallback, np.uint8), fallback
-
-
-def _advise(array: NDArray[np.uint8], madvise: str | None, mlock: bool, spelling: str) -> None:
-    if _LIBC is None:
-        return
-    address, length = array.ctypes.data, array.nbytes
-    if madvise is not None:
-        code = getattr(_mmap, f"MADV_{madvise.upper()}", None)
-        if code is not None:
-            _LIBC.madvise(address, length, code)  # advice: a failure changes nothing
-    if mlock and _LIBC.mlock(address, length) != 0:
-        reason = os.strerror(ctypes.get_errno())
-        warnings.warn(
-            f"mlock of {spelling} failed ({reason}); its pages may be swapped out", RuntimeWarning, 3
-        )
-
-
-class _MappingStore:
-    """Least-recently-used mappings by (path, token); weak references find those that users keep alive."""
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self._recent: OrderedDict[tuple[str, str], NDArray[np.uint8]] = OrderedDict()
-        self._alive: weakref.WeakValueDictionary[tuple[str, str], Any] = weakref.WeakValueDictionary()
-
-    def get(self, key: tuple[str, str], end: int) -> NDArray[np.uint8] | None:
-        with _lock:
-            array = self._recent.get(key)
-            if array is None:
-                owner = self._alive.get(key)
-                if owner is None:
-                    return None
-                array = np.asarray(owner) if isinstance(owner, Mapping) else np.frombuffer(owner, np.uint8)
-            if len(array) < end:
-                return None
-            self._recent[key] = array
-            self._recent.move_to_end(key)
-            evicted = self._trim()
-        del evicted  # unmapped here, outside the lock
-        return array[:end]
-
-    def put(self, key: tuple[str, str], array: NDArray[np.uint8], owner: Any) -> None:
-        with _lock:
-            self._recent[key] = array
-            self._recent.move_to_end(key)
-            self._alive[key] = owner
-            evicted = self._trim()
-        del evicted
-
-    def discard(self, key: tuple[str, str]) -> None:
-        with _lock:
-            dropped = self._recent.pop(key, None)
-        del dropped
-
-    def _trim(self) -> list[NDArray[np.uint8]]:
-        evicted = []
-        while len(self._recent) > self.capacity:
-            evicted.append(self._recent.popitem(last=False)[1])
-        return evicted
-
-    def __len__(self) -> int:
-        return len(self._recent)
-
-
-mappings = _MappingStore(MAPPING_CAPACITY)
-
-
-# ---------------------------------------------------------------------------------------------------
-# Descriptors
-
-
-class _Descriptor:
-    """An open file descriptor, closed when the last user lets go: a read in another thread keeps it open."""
-
-    __slots__ = ("fd",)
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-
-    def __del__(self) -> None:
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            try:
-                os.close(fd)
-            except OSError:
-                pass
-
-
-class _DescriptorStore:
-    """Which files hold a descriptor, least recently used first."""
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self._holders: OrderedDict[int, weakref.ref[LocalFile]] = OrderedDict()
-
-    def hold(self, file: LocalFile, descriptor: _Descriptor) -> None:
-        released = []
-        with _lock:
-            file._descriptor = descriptor
-            self._holders[id(file)] = weakref.ref(file)
-            self._holders.move_to_end(id(file))
-            while len(self._holders) > self.capacity:
-                holder = self._holders.popitem(last=False)[1]()
-                if holder is not None:
-                    released.append(holder._descriptor)
-                    holder._descriptor = None
-                    del holder
-        del released  # closed here, outside the lock
-
-    def release(self, file: LocalFile) -> None:
-        with _lock:
-            self._holders.pop(id(file), None)
-            descriptor, file._descriptor = file._descriptor, None
-        del descriptor
-
-    def __len__(self) -> int:
-        return len(self._holders)
-
-
-descriptors = _DescriptorStore(DESCRIPTOR_CAPACITY)
-
-
-def _after_fork_in_child() -> None:
-    global _lock
-    _lock = threading.Lock()  # mappings and descriptors themselves are the child's own and stay good
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-# ---------------------------------------------------------------------------------------------------
+    mmap: bool = True
+    madvise: str | None = None
+    mlock: bool = False
 
 
 class LocalFile(ByteFile):
@@ -268,44 +52,33 @@ class LocalFile(ByteFile):
       file that came from `reopen` or a pickle raises `StaleDatasetError` on its first read.
     """
 
-    __slots__ = (
-        "_closed",
-        "_descriptor",
-        "_known",
-        "_madvise",
-        "_mlock",
-        "_mmap",
-        "_path",
-        "_planned",
-        "_token",
-        "on_change",
-    )
+    __slots__ = ("_closed", "_descriptor", "_known", "_options", "_path", "_planned", "_token", "on_change")
 
     def __init__(
         self,
         location: Location,
         path: str,
         size: int,
-        io: IOStats | None,
+        io: IOStats,
         *,
         known: tuple[int, int, int] | None,
+        options: LocalOptions,
         token: str | None = None,
-        mmap: bool = True,
-        madvise: str | None = None,
-        mlock: bool = False,
         planned: bool = False,
     ) -> None:
-        super().__init__(location, location.spelling, size, io)
+        # Plain assignments, no super().__init__: a dataset of thousands of files makes one of these for each.
+        self.location = location
+        self.spelling = location.spelling
+        self.size = size
+        self.io = io
         self._path = path
         self._known = (
             known  # (size, mtime_ns, inode) last seen; None before the first look of a reopened file
         )
         self._token = token
-        self._mmap = mmap
-        self._madvise = madvise
-        self._mlock = mlock
+        self._options = options
         self._planned = planned  # true until a reopened file has been compared with its token
-        self._descriptor: _Descriptor | None = None
+        self._descriptor: Descriptor | None = None
         self._closed = False
         self.on_change: Callable[[LocalFile], bool] | None = None
 
@@ -366,7 +139,7 @@ class LocalFile(ByteFile):
         self._known = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
         self._planned = False
 
-    def _open(self) -> _Descriptor:
+    def _open(self) -> Descriptor:
         """Return a descriptor of the file that was opened; the caller's reference keeps it open."""
         descriptor = self._descriptor
         if descriptor is not None:
@@ -374,7 +147,7 @@ class LocalFile(ByteFile):
         if self._closed:
             raise ValueError(f"{self.spelling} is closed.")
         try:
-            descriptor = _Descriptor(os.open(self._path, os.O_RDONLY))
+            descriptor = Descriptor(os.open(self._path, os.O_RDONLY))
         except FileNotFoundError:
             raise self._stale("was removed") from None
         token = self.token  # fixed before _verify adopts what it sees now
@@ -408,7 +181,7 @@ class LocalFile(ByteFile):
         return memoryview(data)
 
     def map(self, end: int) -> NDArray[np.uint8] | None:
-        if not self._mmap:
+        if not self._options.mmap:
             return None
         self._check_range(0, end)
         if end == 0:
@@ -422,10 +195,10 @@ class LocalFile(ByteFile):
         descriptor = self._open()
         self._require(os.fstat(descriptor.fd), end)
         try:
-            array, owner = _map_descriptor(descriptor.fd, end)
+            array, owner = map_descriptor(descriptor.fd, end)
         except (OSError, ValueError) as exc:
             raise StorageError(f"cannot map {self.spelling}: {exc}. Try mmap=False.") from exc
-        _advise(array, self._madvise, self._mlock, self.spelling)
+        advise(array, self._options.madvise, self._options.mlock, self.spelling)
         mappings.put(key, array, owner)
         return array
 
@@ -464,25 +237,14 @@ class LocalFile(ByteFile):
             pass
 
     def __reduce__(self) -> tuple[object, ...]:
-        options = (self._mmap, self._madvise, self._mlock)
-        return (_rebuild_local_file, (self.location, self._path, self.size, self.token, *options))
+        return (_rebuild_local_file, (self.location, self._path, self.size, self.token, tuple(self._options)))
 
 
 def _rebuild_local_file(
-    location: Location, path: str, size: int, token: str, mmap: bool, madvise: str | None, mlock: bool
+    location: Location, path: str, size: int, token: str, options: tuple[bool, str | None, bool]
 ) -> LocalFile:
-    return LocalFile(
-        location,
-        path,
-        size,
-        None,
-        known=None,
-        token=token,
-        mmap=mmap,
-        madvise=madvise,
-        mlock=mlock,
-        planned=True,
-    )
+    chosen = LocalOptions(*options)
+    return LocalFile(location, path, size, IOStats(), known=None, options=chosen, token=token, planned=True)
 
 
 def _pread(fd: int, offset: int, length: int, spelling: str) -> bytes:
@@ -505,13 +267,7 @@ def _pread(fd: int, offset: int, length: int, spelling: str) -> bytes:
 
 
 def open_local(
-    locations: list[Location],
-    head_bytes: int,
-    io: IOStats,
-    *,
-    mmap: bool = True,
-    madvise: str | None = None,
-    mlock: bool = False,
+    locations: Sequence[Location], head_bytes: int, io: IOStats, options: LocalOptions
 ) -> list[tuple[ByteFile, memoryview]]:
     """Open local files and read their heads: one open, one fstat, one pread each.
 
@@ -525,41 +281,35 @@ def open_local(
         path = location.local_path
         assert path is not None
         try:
-            descriptor = _Descriptor(os.open(path, os.O_RDONLY))
-        except FileNotFoundError:
-            raise FileNotFoundError(2, "No such file", location.spelling) from None
+            fd = os.open(path, os.O_RDONLY)
         except OSError as exc:
             raise type(exc)(exc.errno, exc.strerror, location.spelling) from None
-        stat = os.fstat(descriptor.fd)
-        if not _stat.S_ISREG(stat.st_mode):
-            if _stat.S_ISDIR(stat.st_mode):
-                raise IsADirectoryError(21, "Is a directory, not a file", location.spelling)
-            raise StorageError(f"{location.spelling} is not a regular file")
-        size = stat.st_size
-        wanted = min(head_bytes, size)
+        descriptor = Descriptor(fd) if keep else None
         try:
-            head = os.pread(descriptor.fd, wanted, 0) if wanted else b""
-        except OSError as exc:
-            raise StorageError(f"cannot read {location.spelling}: {exc.strerror or exc}") from exc
-        if len(head) != wanted:
-            head = _pread(descriptor.fd, 0, wanted, location.spelling)
-            if len(head) != wanted:
-                raise TruncatedFileError(
-                    "the file is being cut short while it is read", path=location.spelling
-                )
-        file = LocalFile(
-            location,
-            path,
-            size,
-            io,
-            known=(size, stat.st_mtime_ns, stat.st_ino),
-            mmap=mmap,
-            madvise=madvise,
-            mlock=mlock,
-        )
-        if keep:
+            stat = os.fstat(fd)
+            size = stat.st_size
+            head = _read_head(fd, stat, min(head_bytes, size), location.spelling)
+        finally:
+            if descriptor is None:
+                os.close(fd)
+        known = (size, stat.st_mtime_ns, stat.st_ino)
+        file = LocalFile(location, path, size, io, known=known, options=options)
+        if descriptor is not None:
             descriptors.hold(file, descriptor)
-        bytes_read += wanted
+        bytes_read += len(head)
         result.append((file, memoryview(head)))
     io.add(requests=len(locations), bytes=bytes_read, seconds=time.perf_counter() - begin)
     return result
+
+
+def _read_head(fd: int, stat: os.stat_result, length: int, spelling: str) -> bytes:
+    if not _stat.S_ISREG(stat.st_mode):
+        if _stat.S_ISDIR(stat.st_mode):
+            raise IsADirectoryError(21, "Is a directory, not a file", spelling)
+        raise StorageError(f"{spelling} is not a regular file")
+    if not length:
+        return b""
+    head = _pread(fd, 0, length, spelling)
+    if len(head) != length:
+        raise TruncatedFileError("the file is being cut short while it is read", path=spelling)
+    return head

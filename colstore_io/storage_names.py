@@ -8,6 +8,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from functools import lru_cache
+from typing import Any
 
 __all__ = [
     "DATA_SUFFIXES",
@@ -55,7 +56,6 @@ def redact_url(url: str) -> str:
     return _QUERY.sub(r"\1?...", _USERINFO.sub("", url))
 
 
-@lru_cache(maxsize=4096)
 def natural_key(name: str) -> tuple[tuple[str | tuple[int, str], ...], str]:
     """Return the key that sorts names as people count: ``run_2`` before ``run_10`` (cstore.md 10.1).
 
@@ -71,17 +71,18 @@ def natural_key(name: str) -> tuple[tuple[str | tuple[int, str], ...], str]:
     tuple
         Comparable with the key of every other name.
     """
-    parts = _DIGITS.split(name)
-    # (length without leading zeros, digits) orders like the integer, without int()'s limit on long runs.
-    keyed = tuple(
-        (len(part.lstrip("0")), part.lstrip("0")) if position % 2 else part
-        for position, part in enumerate(parts)
-    )
-    return keyed, name
+    parts: list[Any] = _DIGITS.split(name)
+    for position in range(1, len(parts), 2):
+        # (length without leading zeros, digits) orders like the integer, without int()'s limit on long runs.
+        digits = parts[position].lstrip("0")
+        parts[position] = (len(digits), digits)
+    return tuple(parts), name
 
 
 def path_key(path: str) -> tuple[object, ...]:
     """Return the sort key of a relative path: `natural_key` folder by folder."""
+    if "/" not in path:
+        return (natural_key(path),)
     return tuple(natural_key(part) for part in path.split("/"))
 
 

@@ -255,6 +255,7 @@ def _members(root: Location) -> Resolution:
     """Resolve a directory: its data files in natural order, and those of its ``key=value`` folders."""
     found: list[tuple[str, _Listed]] = []
     hidden: list[Location] = []
+    seen: set[str] = set()
     folders = [("", root)]
     while folders:
         prefix, folder = folders.pop()
@@ -266,9 +267,10 @@ def _members(root: Location) -> Resolution:
             elif is_ignored(entry.name):
                 if not prefix and entry.name.startswith("_"):
                     hidden.append(_location(root, relative, entry))
-            elif data_suffix(entry.name) is not None:
+            elif (suffix := data_suffix(entry.name)) is not None:
+                seen.add(suffix)
                 found.append((relative, entry))
-    suffixes = sorted({str(data_suffix(entry.name)) for _, entry in found})
+    suffixes = sorted(seen)
     if len(suffixes) > 1:
         raise ValueError(
             f"{redact_url(root.spelling)} holds files of several formats ({', '.join(suffixes)}); a directory is one "
