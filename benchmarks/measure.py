@@ -80,7 +80,9 @@ def run_jobs(jobs: list[Job], *, want: Any, rounds: int, budget_seconds: float) 
         except Exception as error:  # a peer that fails must not end the run
             print(f"  ! {job.system}: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr)
             continue
-        repeats[job.system] = 1 if job.prepare else max(1, min(5000, int(MIN_SAMPLE_SECONDS / max(once, 1e-7))))
+        repeats[job.system] = (
+            1 if job.prepare else max(1, min(5000, int(MIN_SAMPLE_SECONDS / max(once, 1e-7))))
+        )
         good.append(job)
     gc.collect()
     gc.disable()

@@ -138,7 +138,10 @@ class NumpyMemmap(System):
             np.save(f"{path}/{name}.npy", values)
 
     def open(self, path: str) -> Any:
-        return {file.stem: np.load(file, mmap_mode="r").view(np.ndarray) for file in sorted(Path(path).glob("*.npy"))}
+        return {
+            file.stem: np.load(file, mmap_mode="r").view(np.ndarray)
+            for file in sorted(Path(path).glob("*.npy"))
+        }
 
     def read_all(self, handle: Any) -> Any:
         return {name: np.array(values) for name, values in handle.items()}
