@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from . import compaction, formats, manifest, shards, storage, writing
 from .opening import OpenOptions, is_buffer, open_source
@@ -89,9 +90,9 @@ def store(
     data: Any,
     path: Any,
     *,
-    mode: str = "create",
+    mode: Literal["create", "recreate"] = "create",
     statistics: bool = False,
-    strings: str = "unicode",
+    strings: Literal["unicode", "bytes"] = "unicode",
     string_width: Mapping[str, int] | None = None,
     nullable: Sequence[str] | bool | None = None,
     attrs: Mapping[str, Any] | None = None,
@@ -186,7 +187,7 @@ def update(path: Any, **options: Any) -> writing.Writer:
     return writing.Writer(path, mode="update", **options)
 
 
-def compact(path: Any, out: Any = None, *, show_progress: bool | None = None) -> str:
+def compact(path: Any, out: Any = None, *, show_progress: bool | None = None) -> Path | str:
     """Merge the records of a file into one, in place or into `out`, and return the path written.
 
     Statistics are dropped, attributes stay. Open readers keep the old file.
@@ -227,7 +228,7 @@ def append(
     *,
     name: str = "shard_{index:05d}.cstore",
     statistics: bool = False,
-    strings: str = "unicode",
+    strings: Literal["unicode", "bytes"] = "unicode",
     string_width: Mapping[str, int] | None = None,
     nullable: Sequence[str] | bool | None = None,
     batch_size: int | str | None = "auto",

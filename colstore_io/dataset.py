@@ -82,7 +82,12 @@ class Source:
             return next(iter(counters.values()))
         total = IOStats()
         for counter in counters.values():
-            total.add(**counter.as_dict())
+            total.add(
+                requests=counter.requests,
+                bytes=counter.bytes,
+                metadata_requests=counter.metadata_requests,
+                seconds=counter.seconds,
+            )
         return total
 
     @cached_property

@@ -182,12 +182,16 @@ def _read_long_range(
     step = max(1, FETCH_BYTES // row_bytes)
     for first in range(0, rows.count, step):
         piece = Range(rows.start + first, 1, min(step, rows.count - first))
-        table, _ = _fetch_runs(source, *_segment_runs(source, piece.start, piece.stop), parts)
+        table = _fetch_runs(source, _segment_runs(source, piece.start, piece.stop), parts)
         _run(source, table, piece, None, [t[first : first + piece.count] for t in targets])
 
 
-def _segment_runs(source: Source, first: int, stop: int) -> tuple[NDArray[np.int64], ...]:
-    """Split rows [first, stop) at segment borders; return (run starts, run stops, segments)."""
+_Runs = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+"""First rows, one-past-last rows, and segments of runs of rows."""
+
+
+def _segment_runs(source: Source, first: int, stop: int) -> _Runs:
+    """Split rows [first, stop) at segment borders."""
     segments = source.plan.segments
     low, high = segments.span(first, stop)
     numbers = np.arange(low, high)
@@ -197,71 +201,63 @@ def _segment_runs(source: Source, first: int, stop: int) -> tuple[NDArray[np.int
     return starts[filled], stops[filled], numbers[filled]
 
 
-def _fetch(source: Source, positions: NDArray[np.int64], parts: tuple[Part, ...]) -> tuple[Any, Index]:
+def _fetch(
+    source: Source, positions: NDArray[np.int64], parts: tuple[Part, ...]
+) -> tuple[_FetchedTable, Index]:
     """Fetch what the rows at `positions` need, and return the table over the buffers with the rows."""
-    segments = source.plan.segments
     ordered = np.unique(positions)
     gap_rows = max(1, GAP_BYTES // max(source.part_dtype(part).itemsize for part in parts))
-    number = segments.locate(ordered)
+    number = source.plan.segments.locate(ordered)
     breaks = np.flatnonzero((np.diff(ordered) > gap_rows) | (np.diff(number) != 0)) + 1
-    starts = ordered[np.concatenate([[0], breaks])]
-    stops = ordered[np.concatenate([breaks - 1, [ordered.shape[0] - 1]])] + 1
-    table, _ = _fetch_runs(source, starts, stops, number[np.concatenate([[0], breaks])], parts)
+    first = np.concatenate([[0], breaks])
+    last = np.concatenate([breaks, [ordered.shape[0]]]) - 1
+    table = _fetch_runs(source, (ordered[first], ordered[last] + 1, number[first]), parts)
     return table, Index(np.ascontiguousarray(positions, np.int64), checked=True)
 
 
-def _fetch_runs(
-    source: Source,
-    starts: NDArray[np.int64],
-    stops: NDArray[np.int64],
-    numbers: NDArray[np.int64],
-    parts: tuple[Part, ...],
-) -> tuple[Any, list[Any]]:
-    """Fetch rows [starts, stops) of segments `numbers` and return a segment table over the buffers.
+def _fetch_runs(source: Source, runs: _Runs, parts: tuple[Part, ...]) -> _FetchedTable:
+    """Fetch runs of rows and return a segment table over the buffers.
 
     The table has gaps between its runs; no row that the caller asks for lies in one.
     """
+    starts, stops, numbers = runs
     segments = source.plan.segments
     file_of = segments.file[numbers]
     maps = source.mappings()
     base = np.empty((len(parts), starts.shape[0]), np.int64)
     requests: list[tuple[Any, int, int]] = []
     slots: list[tuple[int, int]] = []
-    keep: list[Any] = []
+    buffers: list[Any] = []
+
+    def place(p: int, r: int, buffer: NDArray[np.uint8]) -> None:
+        buffers.append(buffer)
+        base[p, r] = buffer.ctypes.data - int(starts[r]) * source.part_dtype(parts[p]).itemsize
+
     for p, part in enumerate(parts):
         itemsize = source.part_dtype(part).itemsize
         chunk = source.chunk_offsets(part)[numbers]
-        local = starts - segments.row_start[:-1][numbers]
-        offset = chunk + local * itemsize
+        offset = chunk + (starts - segments.row_start[:-1][numbers]) * itemsize
         length = (stops - starts) * itemsize
         for r in range(starts.shape[0]):
             mapping = maps[file_of[r]]
             if chunk[r] == NO_VALIDITY:
-                buffer = np.ones(int(length[r]), np.uint8)
+                place(p, r, np.ones(int(length[r]), np.uint8))
             elif mapping is not None:
-                buffer = mapping[int(offset[r]) : int(offset[r] + length[r])]
+                place(p, r, mapping[int(offset[r]) : int(offset[r] + length[r])])
             else:
                 requests.append((source.files[file_of[r]], int(offset[r]), int(length[r])))
                 slots.append((p, r))
-                continue
-            keep.append(buffer)
-            base[p, r] = buffer.ctypes.data - int(starts[r]) * itemsize
     for (p, r), data in zip(slots, read_ranges(requests, gap_bytes=GAP_BYTES), strict=True):
-        buffer = np.frombuffer(data, np.uint8)
-        keep.append(buffer)
-        base[p, r] = buffer.ctypes.data - int(starts[r]) * source.part_dtype(parts[p]).itemsize
-    table = _FetchedTable(
-        source.kernel_module().SegmentTable(
-            np.ascontiguousarray(starts),
-            np.ascontiguousarray(stops),
-            base,
-            np.array([source.part_dtype(part).itemsize for part in parts], np.int64),
-            source.n_rows,
-            0,
-        ),
-        keep,
+        place(p, r, np.frombuffer(data, np.uint8))
+    table = source.kernel_module().SegmentTable(
+        np.ascontiguousarray(starts),
+        np.ascontiguousarray(stops),
+        base,
+        np.array([source.part_dtype(part).itemsize for part in parts], np.int64),
+        source.n_rows,
+        0,
     )
-    return table, keep
+    return _FetchedTable(table, buffers)
 
 
 class _FetchedTable:

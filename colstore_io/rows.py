@@ -161,7 +161,8 @@ def _in_place(source: Source, predicate: Predicate, segment: int) -> dict[str, C
 
 def _as_bool(flags: NDArray[Any]) -> NDArray[np.bool_]:
     # A companion byte other than 0 counts as 1 (cstore.md 4.2); NumPy's bool kernels assume 0 or 1.
-    return flags.view(np.uint8) != 0
+    valid: NDArray[np.bool_] = flags.view(np.uint8) != 0
+    return valid
 
 
 def _slicer(columns: dict[str, ColumnValues], first: int) -> Callable[[int, int], dict[str, ColumnValues]]:
@@ -213,5 +214,8 @@ def matching_segments(source: Source, predicate: Predicate) -> NDArray[np.bool_]
             None if companion is None else companion["minimum"],
             None if companion is None else companion["maximum"],
             None if companion is None else companion["usable"],
+            field.nulls,
         )
-    return predicate.may_match(statistics, n) if statistics else np.ones(n, np.bool_)
+    if not statistics:
+        return np.ones(n, np.bool_)
+    return predicate.may_match(statistics, n)

@@ -36,7 +36,7 @@ class Segments:
 
     @property
     def n_segments(self) -> int:
-        return self.file.shape[0]
+        return int(self.file.shape[0])
 
     @property
     def n_rows(self) -> int:
@@ -85,17 +85,14 @@ class Segments:
 
     @classmethod
     def concatenate(cls, tables: Sequence[Segments], files: Sequence[int]) -> Segments:
-        """Stack tables row-wise; `files` is the number of files that each one counts."""
+        """Stack at least one table row-wise; `files` is the number of files that each one counts."""
         file_base = np.concatenate([[0], np.cumsum(files)])
         row_base = np.concatenate([[0], np.cumsum([t.n_rows for t in tables])])
+        starts = [t.row_start[:-1] + row_base[i] for i, t in enumerate(tables)]
         return cls(
-            np.concatenate([t.file + file_base[i] for i, t in enumerate(tables)] or [np.empty(0)]).astype(
-                np.int32
-            ),
-            np.concatenate(
-                [t.row_start[:-1] + row_base[i] for i, t in enumerate(tables)] + [row_base[-1:]]
-            ).astype(np.int64),
-            np.concatenate([t.body_start for t in tables] or [np.empty(0)]).astype(np.int64),
+            np.concatenate([t.file + file_base[i] for i, t in enumerate(tables)]).astype(np.int32),
+            np.concatenate([*starts, row_base[-1:]]).astype(np.int64),
+            np.concatenate([t.body_start for t in tables]),
         )
 
 

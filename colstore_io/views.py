@@ -41,7 +41,7 @@ class SourceHolder(Protocol):
     def readable_source(self) -> Source: ...
 
 
-def _is_names(key: Any, kinds: tuple[type, ...]) -> bool:
+def _is_names(key: Any, kinds: tuple[type[list[Any]] | type[tuple[Any, ...]], ...]) -> bool:
     return isinstance(key, kinds) and len(key) > 0 and all(isinstance(name, str) for name in key)
 
 
