@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ __all__ = [
     "ImportedColumn",
     "TextTarget",
     "fixed_text",
+    "refuse_trailing_nul",
     "storable_categories",
     "values_from_arrow",
 ]
@@ -42,19 +43,19 @@ class TextTarget:
         ``<Un``, or UTF-8 in ``|Sn``.
     width : int, optional
         Fixed width: characters, or bytes for ``|S``. ``None``: the longest value, at least 1.
-    hint : str
-        What to do about a value that is longer than `width`; ends the error message.
+    advice : str
+        Ends the error message for a longer value, after ``string_width={name: longest}``.
     """
 
     strings: Literal["unicode", "bytes"] = "unicode"
     width: int | None = None
-    hint: str = ""
+    advice: str = "would hold it"
 
     def too_long(self, name: str, longest: int, unit: str) -> SchemaMismatchError:
         """Build the error for a value of `longest` units."""
-        hint = f"; {self.hint.format(longest=longest)}" if self.hint else ""
         return SchemaMismatchError(
-            f"column {name!r}: a value of {longest} {unit} does not fit the fixed width of {self.width}{hint}"
+            f"column {name!r}: a value of {longest} {unit} does not fit the fixed width of {self.width}; "
+            f"string_width={{{name!r}: {longest}}} {self.advice}"
         )
 
 
@@ -223,6 +224,14 @@ def _fill_rows(
         out[rows][columns < lengths[rows, None]] = block
 
 
+def refuse_trailing_nul(name: str) -> NoReturn:
+    """Raise the error for a value that ends in a NUL character (cstore-behaviour.md 6.1)."""
+    raise ValueError(
+        f"column {name!r}: a value ends in a NUL character and cannot be told from its padding; "
+        "strip or replace trailing NULs first"
+    )
+
+
 def fixed_text(name: str, chunks: list[pa.Array], target: TextTarget, *, text: bool = True) -> NDArray[Any]:
     """Turn variable-length Arrow text or bytes into one fixed-width array.
 
@@ -262,10 +271,7 @@ def fixed_text(name: str, chunks: list[pa.Array], target: TextTarget, *, text: b
     for offsets, data in parts:
         last = offsets[1:][offsets[1:] > offsets[:-1]] - 1
         if len(last) and not data[last].all():
-            raise ValueError(
-                f"column {name!r}: a value ends in a NUL character and cannot be told from its padding; "
-                "strip or replace trailing NULs first"
-            )
+            refuse_trailing_nul(name)
         if text and not is_utf8(data.data, offsets):
             raise ValueError(f"column {name!r} holds text that is not valid UTF-8")
     longest = max((int(part.max(initial=0)) for part in lengths), default=0)
