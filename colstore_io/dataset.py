@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import threading
 from collections.abc import Mapping, Sequence
@@ -11,11 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import config, kernels_numpy
+from . import config, formats, kernels_numpy
+from .errors import FormatError
 from .kernels import segments as kernels
-from .plan import NO_VALIDITY, DatasetPlan, Part
+from .plan import NO_VALIDITY, DatasetPlan, FileEntry, Part
 from .schema import Schema
-from .storage import ByteFile, IOStats
+from .storage import HEAD_BYTES, ByteFile, IOStats, LocalFile
 
 __all__ = ["DatasetPlan", "Part", "Source"]
 
@@ -58,6 +60,9 @@ class Source:
         self._columns: dict[Part, NDArray[Any]] = {}
         self._keep: list[NDArray[Any]] = []  # buffers that tables point into, besides the mappings
         self._lock = threading.Lock()  # guards the memos above; no other lock is taken under it
+        for file, entry in zip(self.files, self.plan.files, strict=True):
+            if isinstance(file, LocalFile) and file.on_change is None:
+                file.on_change = functools.partial(_only_appended, entry)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: getattr(self, k) for k in ("plan", "files", "backend", "max_workers")}
@@ -253,3 +258,17 @@ class Source:
         self._prepare()
         for file in self.files:
             file.close()
+
+
+def _only_appended(entry: FileEntry, file: LocalFile) -> bool:
+    """Tell whether a changed file still holds all that was planned, so that reading may go on (integrations.md 4.4)."""
+    try:
+        head = file.read(0, min(HEAD_BYTES, file.size))
+        header = formats.detect(head, file.spelling).read_header(file, head)
+    except FormatError:
+        return False
+    return (
+        header.fingerprint == entry.fingerprint
+        and header.n_records >= entry.records
+        and header.committed_rows >= entry.rows
+    )

@@ -38,6 +38,7 @@ class OpenOptions:
     max_workers: int | None = None
     on_mismatch: OnMismatch = "strict"
     on_empty_file: str = "error"
+    ignore_manifest: bool = False
 
     @classmethod
     def checked(cls, **options: Any) -> OpenOptions:
@@ -133,7 +134,7 @@ def _locate(path: Any, options: OpenOptions) -> tuple[str, Sequence[Location]]:
         if _GENERATION.fullmatch(location.path.rpartition("/")[2]):
             return "dataset", manifest.member_locations(manifest.read_generation(location), location)
         return "file", found.locations
-    if found.kind == "directory" and found.root is not None:
+    if found.kind == "directory" and found.root is not None and not options.ignore_manifest:
         generation = manifest.newest_generation(found.root)
         if generation is not None:
             return "dataset", manifest.member_locations(generation, found.root)

@@ -7,11 +7,13 @@ another process needs to read.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -80,11 +82,15 @@ class FileEntry:
         Bytes [0, committed_end) belong to the dataset; nothing past them is read.
     fingerprint : bytes
         Digest of the header parts that an append never changes.
+    records, rows : int
+        The file's counters when it was planned; an append never lowers them.
     """
 
     layout: int
     committed_end: int
     fingerprint: bytes
+    records: int
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,7 @@ class DatasetPlan:
             for f in self.schema
         )
         layouts = tuple((layout.value_prefix, layout.validity_prefix) for layout in self.layouts)
-        files = tuple((entry.layout, entry.committed_end, entry.fingerprint) for entry in self.files)
+        files = tuple(dataclasses.astuple(entry) for entry in self.files)
         table = self.segments
         return {
             "format": self.format,
@@ -163,15 +169,37 @@ class DatasetPlan:
         return sum(f.row_bytes for f in fields)
 
     def partitions(
-        self, names: Sequence[str] | None = None, *, blocksize: int, merge_below: int | None = None
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        blocksize: int,
+        merge_below: int | None = None,
+        split: bool = True,
+        across_files: bool = True,
     ) -> NDArray[np.int64]:
         """Return the row boundaries of partitions of about `blocksize` bytes of the columns `names`.
 
-        The one rule that Dask partitions and xarray chunks share; see `segments.partition_rows`.
+        The one rule that Dask partitions and xarray chunks share; see `segments.partition_rows`. Large segments stay
+        whole without `split`; no partition spans two files without `across_files`.
         """
-        return partition_rows(
-            self.segments.row_start, self.row_bytes(names), blocksize=blocksize, merge_below=merge_below
-        )
+        segments = self.segments
+        edges = [0, segments.n_segments]
+        if not across_files:
+            edges[1:1] = (np.flatnonzero(np.diff(segments.file)) + 1).tolist()
+        bounds = [np.zeros(1, np.int64)]
+        for low, high in pairwise(edges):
+            first = segments.row_start[low]
+            pieces = partition_rows(
+                segments.row_start[low : high + 1] - first,
+                self.row_bytes(names),
+                blocksize=blocksize,
+                merge_below=merge_below,
+                addressable=split,
+            )
+            bounds.append(first + pieces[1:])
+        rows = np.concatenate(bounds)
+        # A file without rows has no partition, unless nothing has any: then there is one, and it is empty.
+        return np.unique(rows) if rows[-1] else np.zeros(2, np.int64)
 
     def restrict(self, low: int, high: int, names: Sequence[str]) -> DatasetPlan:
         """Return the plan of segments [low, high) and columns `names` alone: what one task needs."""
@@ -187,7 +215,8 @@ class DatasetPlan:
             tuple(replace(entry, layout=used.index(entry.layout)) for entry in entries),
             tuple(self.layouts[i].select(positions) for i in used),
             self.segments.take(low, high),
-            self.statistics[first : last + 1],
+            (None,)
+            * len(entries),  # statistics stay with the whole plan: theirs count all segments of a file
         )
 
 
@@ -218,7 +247,7 @@ def build_plan(metas: Sequence[ShardMeta], *, on_mismatch: OnMismatch = "strict"
         number = by_schema.get(key)
         if number is None:
             number = by_schema[key] = layouts.setdefault(_file_layout(schema, meta), len(layouts))
-        entries.append(FileEntry(number, meta.committed_end, meta.fingerprint))
+        entries.append(FileEntry(number, meta.committed_end, meta.fingerprint, meta.n_records, meta.n_rows))
     counts = np.array([meta.record_rows.shape[0] for meta in metas])
     rows = np.concatenate([meta.record_rows for meta in metas])
     segments = Segments(

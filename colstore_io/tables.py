@@ -105,6 +105,10 @@ class Table(TableOps):
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        """Return what names this table in Dask: files, their versions, the plan. Nothing is read."""
+        return "colstore_io.Table", self._source.token
+
     def __or__(self, other: object) -> Dataset:
         if not isinstance(other, Table):
             raise TypeError(f"Unsupported operand for |: {type(other).__name__}; open it first")
