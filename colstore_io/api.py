@@ -62,6 +62,8 @@ def open(path: Any, **options: Any) -> Reader | Dataset:
         What to do with columns that not every file has alike: raise, or keep the common ones.
     on_empty_file : {"error", "skip"}, default "error"
         What to do with a file of 0 bytes.
+    ignore_manifest : bool, default False
+        Read all members of a directory in natural order, as if it had no generation manifest.
 
     Returns
     -------
