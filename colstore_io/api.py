@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from . import compaction, formats, manifest, shards, storage, writing
+from . import compaction, formats, shards, storage, writing
+from .manifest import vacuum
 from .opening import OpenOptions, is_buffer, open_source
+from .shards import append
 from .storage import IOStats
 from .tables import Dataset, Reader, Table
 
@@ -189,12 +191,18 @@ def update(path: Any, **options: Any) -> writing.Writer:
     return writing.Writer(path, mode="update", **options)
 
 
-def compact(path: Any, out: Any = None, *, show_progress: bool | None = None) -> Path | str:
+def compact(
+    path: Any,
+    out: Any = None,
+    *,
+    show_progress: bool | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Path | str:
     """Merge the records of a file into one, in place or into `out`, and return the path written.
 
     Statistics are dropped, attributes stay. Open readers keep the old file.
     """
-    return compaction.compact_file(path, out, show_progress=show_progress)
+    return compaction.compact_file(path, out, show_progress=show_progress, storage_options=storage_options)
 
 
 def concat(
@@ -224,63 +232,9 @@ def concat(
     return Reader(out, **open_options)
 
 
-def append(
-    directory: Any,
-    data: Any,
-    *,
-    name: str = "shard_{index:05d}.cstore",
-    statistics: bool = False,
-    strings: Literal["unicode", "bytes"] = "unicode",
-    string_width: Mapping[str, int] | None = None,
-    nullable: Sequence[str] | bool | None = None,
-    batch_size: int | str | None = "auto",
-    show_progress: bool | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> str:
-    """Add one immutable shard to a directory and return its path.
-
-    Parameters
-    ----------
-    directory : str or PathLike
-        Created if missing; local or any fsspec URL.
-    data
-        Anything that `store` takes, an open reader or dataset, or the path of a file.
-    name : str
-        Template of shard names; ``{index}`` is one more than the largest number found.
-    statistics, strings, string_width, nullable, batch_size, show_progress, storage_options
-        As in `store`.
-
-    Raises
-    ------
-    SchemaMismatchError
-        If the data do not fit the shards that are there; nothing is written then.
-    """
-    return shards.append(
-        directory,
-        data,
-        name=name,
-        statistics=statistics,
-        strings=strings,
-        string_width=string_width,
-        nullable=nullable,
-        batch_size=batch_size,
-        show_progress=show_progress,
-        storage_options=storage_options,
-    )
-
-
 def appender(directory: Any, **options: Any) -> shards.Appender:
     """Return a streaming appender that rolls a new shard whenever enough rows are buffered. See `Appender`."""
     return shards.Appender(directory, **options)
-
-
-def vacuum(directory: Any, *, older_than_seconds: float = 7 * 24 * 3600, keep: int = 1) -> list[str]:
-    """Delete files of interrupted or superseded commits from a directory and return their names.
-
-    Only files named by this library's own pattern, older than the limit and in none of the `keep` newest generations
-    are deleted; any other data file that no generation names is reported by a warning.
-    """
-    return manifest.vacuum(directory, older_than_seconds=older_than_seconds, keep=keep)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,172 @@
+"""What importing costs, what is public, and that processes and forks behave."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import colstore_io as cs
+from colstore_io import config, threads
+
+
+def run_python(code: str) -> str:
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def test_import_brings_in_no_optional_or_heavy_library():
+    loaded = run_python(
+        "import sys, colstore_io; print(*[m for m in ('dask', 'xarray', 'pandas', 'pyarrow', 'tqdm', 's3fs') "
+        "if m in sys.modules])"
+    )
+    assert loaded == ""
+
+
+def test_listing_xarray_engines_does_not_load_dask_or_pyarrow():
+    pytest.importorskip("xarray")
+    code = (
+        "import sys; import colstore_io.integrations.xarray as x; "
+        "print(*[m for m in ('dask', 'pyarrow', 'distributed') if m in sys.modules])"
+    )
+    assert run_python(code) == run_python(code.replace("colstore_io.integrations.xarray as x", "xarray"))
+
+
+def test_everything_public_is_documented():
+    for name in cs.__all__:
+        thing = getattr(cs, name)
+        if callable(thing):
+            assert thing.__doc__, name
+            for attribute, member in vars(thing).items() if isinstance(thing, type) else ():
+                if not attribute.startswith("_") and (callable(member) or isinstance(member, property)):
+                    documented = member.__doc__ or attribute in (
+                        "shape",
+                        "ndim",
+                        "size",
+                        "n_rows",
+                        "n_columns",
+                        "closed",
+                    )
+                    assert documented, f"{name}.{attribute}"
+
+
+@pytest.fixture
+def large(tmp_path):
+    n = 1_500_000
+    data = {"x": np.random.default_rng(0).random(n), "k": np.arange(n)}
+    cs.store(data, tmp_path / "large.cstore").close()
+    with cs.open(tmp_path / "large.cstore") as table:
+        yield table, data
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_forked_child_gathers_without_hanging(large):
+    table, data = large
+    rows = np.random.default_rng(1).integers(0, len(data["x"]), 600_000)
+    np.testing.assert_array_equal(
+        table[rows, "x"].array(), data["x"][rows]
+    )  # starts the thread pool of the parent
+    child = os.fork()
+    if child == 0:  # no assertion rewriting here: only the exit status gets out
+        good = np.array_equal(table[rows, "x"].array(), data["x"][rows]) and threads.budget() == 1
+        os._exit(0 if good else 1)
+    for _ in range(600):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        __import__("time").sleep(0.05)
+    else:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        pytest.fail("the child hung")
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+@pytest.mark.parametrize("percent", [1, 50, 90])
+def test_mask_read_allocates_its_result_and_little_beside(large, percent):
+    table, data = large
+    mask = np.random.default_rng(2).random(len(data["x"])) < percent / 100
+    table[mask, "x"].array()
+    tracemalloc.start()
+    got = table[mask, "x"].array()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    np.testing.assert_array_equal(got, data["x"][mask])
+    assert peak <= got.nbytes + 200_000
+
+
+def test_gather_and_slice_allocate_their_result_and_little_beside(large):
+    table, data = large
+    rows = np.random.default_rng(3).integers(0, len(data["x"]), 500_000)
+    for key in (rows, slice(None), slice(None, None, -1), slice(5, None, 3)):
+        table[key, "x"].array()
+        tracemalloc.start()
+        got = table[key, "x"].array()
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak <= got.nbytes + 200_000
+
+
+def test_thread_budget_is_shared_and_given_back():
+    before = threads.budget()
+    try:
+        threads.set_budget(4)
+        with threads.lease(3) as first, threads.lease(3) as second, threads.lease(3) as third:
+            assert (first, second, third) == (3, 1, 1)
+        with threads.lease(4) as again:
+            assert again == 4
+        with pytest.raises(ValueError, match="at least 1"):
+            threads.set_budget(0)
+    finally:
+        threads.set_budget(before)
+
+
+@pytest.mark.parametrize(
+    ("work", "cap", "want"),
+    [
+        (0, 8, 1),
+        (262143, 8, 1),
+        (262144, 8, 2),
+        (1 << 21, 8, 2),
+        (5 << 20, 8, 5),
+        (5 << 20, 4, 4),
+        (1 << 30, 1, 1),
+    ],
+)
+def test_threads_grow_with_the_work(work, cap, want):
+    assert threads.wanted_threads(work, cap) == want
+
+
+def test_usable_cores_honour_omp_num_threads():
+    code = "from colstore_io import threads; print(threads.usable_cores())"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    )
+    assert out.stdout.strip() == "1"
+
+
+@pytest.mark.parametrize(
+    ("setter", "bad"),
+    [
+        (config.set_max_workers, 0),
+        (config.set_gather_thread_cap, True),
+        (config.set_default_madvise, "often"),
+        (config.set_default_backend, "rust"),
+        (config.set_default_memory_budget, 0),
+        (config.set_prefetch_distance, 16385),
+        (config.set_prefetch_distance, "far"),
+        (config.set_preview_rows, -1),
+    ],
+)
+def test_bad_settings_are_refused(setter, bad):
+    with pytest.raises(ValueError):
+        setter(bad)
