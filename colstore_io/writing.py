@@ -1,0 +1,593 @@
+"""What is written where? The streaming `Writer` and the one-shot `store_file` (cstore.md 8.1 and 8.3).
+
+Both turn data into batches, choose where the file will stand, and drive a `RecordLog`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import errno
+import io
+import mmap
+import os
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .compaction import merge_records
+from .errors import SchemaMismatchError, UnsupportedFeatureError
+from .formats import ShardMeta
+from .ingest import Batch, ingest, ingest_stream, is_stream
+from .locks import open_locked
+from .merging import open_sources, read_sources
+from .output import sync
+from .progress import check_batch_size, report_writes
+from .publish import Destination, InPlace, Replacement, Target, Upload, resolve_target
+from .recordlog import RecordLog
+from .schema import Field, PhysicalColumn, Schema
+from .storage import MemoryFile
+
+__all__ = ["Attributes", "Writer", "batch_columns", "check_columns", "store_file", "write_table"]
+
+WriterMode = Literal["create", "recreate", "update"]
+StoreMode = Literal["create", "recreate"]
+
+
+def _open_destination(target: Target, mode: WriterMode) -> Destination:
+    if target.location is not None:
+        if mode != "recreate":
+            raise io.UnsupportedOperation(
+                f"mode {mode!r} is not possible on an object store ({target.spelling}): objects cannot be appended to. "
+                "Make the dataset a directory and append a shard: colstore_io.append(directory, data)"
+            )
+        return Upload(target.location)
+    assert target.local_path is not None
+    if mode == "create":
+        return InPlace(open_locked(target.local_path, os.O_RDWR | os.O_CREAT | os.O_EXCL), created=True)
+    if mode == "recreate":
+        return Replacement(target.local_path)
+    return InPlace(open_locked(target.local_path), created=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """Attributes that a caller adds to those that the data bring, of the table and by column."""
+
+    table: Mapping[str, Any] | None = None
+    columns: Mapping[str, Mapping[str, Any]] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.table or self.columns)
+
+    def added_to(self, schema: Schema) -> Schema:
+        """Return `schema` with these attributes; `ColumnNotFoundError` if there is no such column."""
+        fields = {field.name: field for field in schema.fields}
+        for name, attrs in (self.columns or {}).items():
+            field: Field = schema[name]
+            fields[name] = replace(field, attrs={**field.attrs, **attrs})
+        return Schema(tuple(fields.values()), {**schema.attrs, **(self.table or {})})
+
+
+_open_writers: weakref.WeakSet[Writer] = weakref.WeakSet()
+
+
+class Writer:
+    """A `.cstore` file being written record by record.
+
+    Parameters
+    ----------
+    path : path or URL
+    mode : {"create", "recreate", "update"}
+        ``"create"`` makes a new file and writes in it from the start. ``"recreate"`` writes a temporary file that
+        replaces the target at the first commit; until then readers see the old file, and it stays untouched when
+        nothing is written. ``"update"`` appends records to an existing file.
+    statistics : bool
+        Keep smallest and largest value per record and column in a footer. ``"update"`` without it drops an
+        existing footer.
+    strings, string_width, nullable
+        How values that are not NumPy arrays become columns; see `ingest.ingest`.
+    attrs, column_attrs : mapping, optional
+        Attributes of the table, and of columns by name (cstore.md 4.2), besides those that the first data bring. Not
+        with ``"update"``.
+    storage_options, filesystem
+        For URLs. An object store takes ``"recreate"`` only, as one upload per commit.
+
+    Raises
+    ------
+    FileExistsError, FileNotFoundError
+        ``"create"`` of what exists, ``"update"`` of what does not.
+    WriterLockedError
+        Another writer holds the lock; nothing was changed.
+    FormatError
+        ``"update"`` of a damaged file, or of one in an older layout; nothing was changed.
+    io.UnsupportedOperation
+        ``"create"`` and ``"update"`` on an object store.
+
+    Notes
+    -----
+    What was written counts when `commit` or `close` returns, also when a ``with`` block is left by an exception,
+    and nothing of it before (cstore.md 8.1 and 8.2). A writer that is dropped unclosed commits from its finaliser
+    with a `ResourceWarning`. Not thread-safe. In a forked child the writer is dead: file and lock are the parent's.
+
+    Examples
+    --------
+    >>> import numpy as np, os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "log.cstore")
+    >>> with Writer(path) as writer:
+    ...     writer.write({"x": np.arange(3)})
+    ...     writer.write({"x": np.arange(2)})
+    ...     len(writer)
+    5
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        mode: WriterMode = "create",
+        *,
+        statistics: bool = False,
+        strings: Literal["unicode", "bytes"] = "unicode",
+        string_width: Mapping[str, int] | None = None,
+        nullable: bool | Sequence[str] | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        column_attrs: Mapping[str, Mapping[str, Any]] | None = None,
+        storage_options: Any = None,
+        filesystem: Any = None,
+    ) -> None:
+        self._closed = True  # until the file is open, there is nothing for a finaliser to commit
+        if mode not in ("create", "recreate", "update"):
+            raise ValueError(f"mode must be 'create', 'recreate' or 'update', got {mode!r}")
+        self._attributes = Attributes(attrs, column_attrs)
+        if self._attributes and mode == "update":
+            raise ValueError("mode 'update' cannot set attributes: the header of a file is never rewritten")
+        self._target = resolve_target(path, storage_options=storage_options, filesystem=filesystem)
+        self._mode: WriterMode = mode
+        self._options: dict[str, Any] = {
+            "strings": strings,
+            "string_width": string_width,
+            "nullable": nullable,
+        }
+        self._schema: Schema | None = None
+        self._plain: dict[str, np.dtype[Any]] | None = None
+        destination = _open_destination(self._target, mode)
+        self._log = RecordLog(destination, statistics=statistics)
+        if mode == "update":
+            try:
+                meta = _read_for_update(self._target)
+                self._log.resume(meta)
+                self._set_schema(meta.schema)
+            except BaseException:
+                destination.close()
+                raise
+        self._closed = False
+        _open_writers.add(self)
+
+    @property
+    def path(self) -> Path | str:
+        """Where the file will be: a `Path`, or the URL as it was given."""
+        return self._target.result
+
+    @property
+    def mode(self) -> str:
+        return self._mode
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def n_records(self) -> int:
+        """Records in the file so far, those that are not yet committed included."""
+        return self._log.n_records
+
+    @property
+    def committed_rows(self) -> int:
+        """Rows in the file so far: what the counter of this name will say at the next commit."""
+        return self._log.n_rows
+
+    @property
+    def schema(self) -> Schema | None:
+        """The columns; None before the first write to a new file."""
+        return self._schema
+
+    def __len__(self) -> int:
+        return self._log.n_rows
+
+    def __bool__(self) -> bool:
+        return True  # an empty writer is still a writer
+
+    def __repr__(self) -> str:
+        state = "closed " if self._closed else ""
+        return f"<{state}Writer {self._target.spelling!r} mode={self._mode} records={self.n_records} rows={len(self)}>"
+
+    def write(self, data: Any) -> None:
+        """Append `data` as one record.
+
+        Parameters
+        ----------
+        data : mapping, DataFrame, structured array, Arrow table, Batch, ...
+            Anything that `ingest.ingest` takes. An empty mapping does nothing; columns of zero rows make a record of
+            zero rows. The first data fix names, order and dtypes; later data must match. Nothing is kept of it.
+
+        Raises
+        ------
+        ValueError
+            If the writer is closed.
+        SchemaMismatchError
+            If `data` do not fit the columns; nothing was written, the writer stays usable.
+        OSError
+            If the disk is full, ...: the file ends behind the last good record again, the writer stays usable.
+        """
+        self._check_open()
+        arrays = self._plain_arrays(data)
+        if arrays is not None:
+            self._log.append(arrays, len(arrays[0]))
+            return
+        if isinstance(data, Mapping) and not data:
+            return
+        batch = data if isinstance(data, Batch) else ingest(data, like=self._schema, **self._options)
+        self._append(batch)
+
+    def _append(self, batch: Batch) -> None:
+        if self._schema is None:
+            schema = self._attributes.added_to(batch.schema)
+            self._log.begin(schema)
+            self._log.append(batch.arrays, batch.n_rows)
+            self._set_schema(schema)
+        else:
+            check_columns(self._log.columns, batch, self._target.spelling)
+            self._log.append(batch.arrays, batch.n_rows)
+
+    def _set_schema(self, schema: Schema) -> None:
+        self._schema = schema
+        # Dicts of arrays that are already what is stored need no ingest: most streams are such.
+        columns = self._log.columns
+        simple = len(columns) == len(schema) and all(c.dtype.str[0] != ">" for c in columns)
+        self._plain = {c.name: c.dtype for c in columns} if simple and columns else None
+
+    def _plain_arrays(self, data: Any) -> list[NDArray[Any]] | None:
+        """Return the arrays of `data` when they can be written as they stand, None when they need a closer look."""
+        plain = self._plain
+        if plain is None or type(data) is not dict or len(data) != len(plain):
+            return None
+        n_rows = -1
+        for (name, values), (expected, dtype) in zip(data.items(), plain.items(), strict=True):
+            if (
+                type(values) is not np.ndarray
+                or name != expected
+                or (values.dtype is not dtype and values.dtype != dtype)
+                or values.ndim != 1
+                or not values.flags.c_contiguous
+                or (n_rows >= 0 and len(values) != n_rows)
+            ):
+                return None
+            n_rows = len(values)
+        return list(data.values())
+
+    def commit(self) -> None:
+        """Make what was written so far durable and visible, and go on writing.
+
+        The bytes are synced, then the counters rewritten and synced; the first commit of a ``"recreate"`` also
+        renames the file over the target. No footer is written before `close` (cstore.md 8.1 step 7).
+
+        Raises
+        ------
+        ValueError
+            If the writer is closed.
+        OSError
+            As the system gives it; the records wait on, and the next `commit` or `close` tries again.
+        """
+        self._check_open()
+        self._log.commit()
+
+    def close(self) -> None:
+        """Commit and close; does nothing the second time. A new file that nothing was written to is removed.
+
+        Raises
+        ------
+        OSError
+            As the system gives it. The writer is closed nevertheless.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        _open_writers.discard(self)
+        self._log.finish()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError(f"the writer of {self._target.spelling} is closed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            warnings.warn(f"unclosed {self!r}: committing it now", ResourceWarning, stacklevel=2, source=self)
+            self.close()
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    """Commit writers that are still open when the interpreter ends: it may never run their finalisers."""
+    for writer in list(_open_writers):
+        writer.__del__()
+
+
+def _after_fork_in_child() -> None:
+    # File, lock and commit are the parent's: a child that runs finalisers must not touch them.
+    for writer in list(_open_writers):
+        writer._closed = True
+        writer._log.destination.abandon()
+    _open_writers.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _read_for_update(target: Target) -> ShardMeta:
+    """Read and validate a file that is about to be appended to. Changes nothing."""
+    assert target.local_path is not None
+    source = open_sources([Path(target.local_path)])[0]
+    source.file.close()
+    if source.meta.layout != "C":
+        raise UnsupportedFeatureError(
+            f"header layout {source.meta.layout} of an old release cannot be appended to; convert the file with "
+            "colstore_io.compact(path) first",
+            path=target.spelling,
+        )
+    return replace(source.meta, path=target.spelling)
+
+
+def check_columns(columns: Sequence[PhysicalColumn], batch: Batch, where: str) -> None:
+    """Raise `SchemaMismatchError` unless `batch` has exactly the physical columns `columns`: names, order, dtypes."""
+    names = [name for name, _ in batch_columns(batch.schema)]
+    expected = [column.name for column in columns]
+    if len(names) != len(expected):
+        raise SchemaMismatchError(
+            f"Schema mismatch: {where} has {len(expected)} columns {expected}, got {len(names)}: {names}"
+        )
+    for column, name, array in zip(columns, names, batch.arrays, strict=True):
+        if name != column.name:
+            raise SchemaMismatchError(
+                f"Column name mismatch: expected {column.name!r}, got {name!r} ({where})"
+            )
+        if array.dtype != column.dtype:
+            raise SchemaMismatchError(
+                f"dtype of column {name!r} is {array.dtype.str}, expected {column.dtype.str} as in {where}"
+            )
+
+
+def batch_columns(schema: Schema) -> list[tuple[str, np.dtype[Any]]]:
+    """Return name and dtype of the physical columns of `schema`, companions right behind their columns."""
+    columns: list[tuple[str, np.dtype[Any]]] = []
+    for field in schema.fields:
+        columns.append((field.name, field.dtype))
+        if field.validity is not None:
+            columns.append((field.validity, np.dtype(np.bool_)))
+    return columns
+
+
+# ----------------------------------------------------------------------------------------------------------
+# One-shot writes
+
+
+def store_file(
+    data: Any,
+    path: str | os.PathLike[str],
+    *,
+    mode: StoreMode = "create",
+    statistics: bool = False,
+    strings: Literal["unicode", "bytes"] = "unicode",
+    string_width: Mapping[str, int] | None = None,
+    nullable: bool | Sequence[str] | None = None,
+    batch_size: int | str | None = "auto",
+    show_progress: bool | None = None,
+    compact: bool = False,
+    attrs: Mapping[str, Any] | None = None,
+    column_attrs: Mapping[str, Mapping[str, Any]] | None = None,
+    storage_options: Any = None,
+    filesystem: Any = None,
+) -> Path | str:
+    """Write a `.cstore` file that appears whole or not at all (cstore.md 8.3, cstore-behaviour.md 6.2).
+
+    Parameters
+    ----------
+    data : table, Batch, or a stream of them
+        Data in memory make one record; a stream (`ingest.is_stream`) makes one record per non-empty batch, of
+        which one at a time is in memory.
+    path : path or URL
+    mode : {"create", "recreate"}
+        Whether an existing file is an error or replaced, under its lock. Readers of a replaced file keep it.
+    statistics : bool
+        Add smallest and largest value per record and column in a footer.
+    strings, string_width, nullable
+        How values become columns; see `ingest.ingest`.
+    batch_size : int, str or None
+        Progress steps (rows, a size such as ``"16 MiB"``, one per column, or ``"auto"``); never changes a byte.
+    show_progress : bool, optional
+        None shows a bar on a terminal, if tqdm is installed.
+    compact : bool
+        Merge the records of a stream into one at the end.
+    attrs, column_attrs : mapping, optional
+        Attributes of the table, and of columns by name, besides those of `data`.
+
+    Returns
+    -------
+    Path or str
+        `path`.
+
+    Raises
+    ------
+    FileExistsError
+        With ``"create"``, if the path exists.
+    WriterLockedError
+        With ``"recreate"``, if a writer is at work on the target.
+    TypeError, ValueError
+        If `data` cannot be stored, or a stream has neither rows nor a schema; before a byte is written for data in
+        memory. Whatever a stream raises passes through, and the target stays as it was.
+    """
+    if mode not in ("create", "recreate"):
+        raise ValueError(f"mode must be 'create' or 'recreate', got {mode!r}")
+    batch_size = check_batch_size(batch_size)
+    target = resolve_target(path, storage_options=storage_options, filesystem=filesystem)
+    options: dict[str, Any] = {"strings": strings, "string_width": string_width, "nullable": nullable}
+    exclusive = mode == "create"
+    if exclusive and target.local_path is not None and os.path.lexists(target.local_path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target.spelling)
+    write_table(
+        data,
+        lambda: _new_destination(target, exclusive=exclusive),
+        name=os.path.basename(target.spelling),
+        statistics=statistics,
+        options=options,
+        attributes=Attributes(attrs, column_attrs),
+        batch_size=batch_size,
+        show_progress=show_progress,
+        compact=compact,
+    )
+    return target.result
+
+
+def write_table(
+    data: Any,
+    make_destination: Callable[[], Destination],
+    *,
+    name: str,
+    statistics: bool,
+    options: Mapping[str, Any],
+    attributes: Attributes,
+    batch_size: int | str | None = "auto",
+    show_progress: bool | None = None,
+    compact: bool = False,
+    check: Callable[[Batch], None] | None = None,
+) -> None:
+    """Write data in memory, or a stream, to a destination, and publish it when it is complete.
+
+    Parameters
+    ----------
+    make_destination : callable
+        Called when data in memory have passed every check, and before a stream is read.
+    name : str
+        For the progress bar.
+    options : mapping
+        Keyword arguments of `ingest.ingest`.
+    check : callable, optional
+        Sees each batch before it is written, and raises if it does not fit.
+    """
+    with contextlib.ExitStack() as stack:
+        batches: Iterator[Batch]
+        total = None
+        if isinstance(data, Batch) or not is_stream(data):
+            batch = data if isinstance(data, Batch) else ingest(data, **options)
+            if check is not None:
+                check(batch)
+            total = sum(array.nbytes for array in batch.arrays)
+            batches = iter((batch,))
+        else:
+            batches = ingest_stream(data, **options)
+            stack.enter_context(_released(batches))
+        destination = make_destination()
+        log = RecordLog(destination, statistics=statistics)
+        try:
+            _write_batches(log, batches, attributes, show_progress, batch_size, total, name, check)
+            if compact and log.n_records > 1:
+                _publish_merged(log)
+                destination.give_up()
+                return
+        except BaseException:
+            destination.give_up()
+            raise
+        log.finish()
+
+
+def _new_destination(target: Target, *, exclusive: bool) -> Destination:
+    if target.location is not None:
+        return Upload(target.location, exclusive=exclusive)
+    assert target.local_path is not None
+    return Replacement(target.local_path, exclusive=exclusive)
+
+
+@contextlib.contextmanager
+def _released(batches: Iterator[Batch]) -> Iterator[None]:
+    """Close a generator when the block ends, so that what feeds it is released also after an error."""
+    try:
+        yield
+    finally:
+        close = getattr(batches, "close", None)
+        if close is not None:
+            close()
+
+
+def _write_batches(
+    log: RecordLog,
+    batches: Iterator[Batch],
+    attributes: Attributes,
+    show_progress: bool | None,
+    batch_size: int | str | None,
+    total: int | None,
+    name: str,
+    check: Callable[[Batch], None] | None,
+) -> None:
+    empty: Batch | None = None
+    with contextlib.ExitStack() as stack:
+        for batch in batches:
+            if check is not None:
+                check(batch)
+            if not log.columns:
+                log.begin(attributes.added_to(batch.schema))
+                stack.enter_context(
+                    report_writes(
+                        log.output,
+                        show_progress,
+                        total=total,
+                        row_bytes=sum(column.itemsize for column in log.columns),
+                        n_columns=len(log.columns),
+                        batch_size=batch_size,
+                        description=name,
+                    )
+                )
+            else:
+                check_columns(log.columns, batch, "the first batch")
+            if batch.n_rows:
+                log.append(batch.arrays, batch.n_rows)
+            else:
+                empty = batch
+            del batch  # before the next one is asked for
+        if not log.n_records:
+            if empty is None:
+                raise ValueError("the stream has neither rows nor a schema, there is nothing to write")
+            log.append(empty.arrays, 0)  # a record of zero rows says what the columns are
+
+
+def _publish_merged(log: RecordLog) -> None:
+    """Merge the records of a log that was never published, and publish the result in its place."""
+    destination = log.destination
+    assert isinstance(destination, (Replacement, Upload))
+    footer = log.seal()
+    with mmap.mmap(destination.fd, 0, access=mmap.ACCESS_READ) as mapping:
+        merged = destination.successor()
+        try:
+            source = read_sources([MemoryFile(mapping)])[0]
+            merge_records(source, merged, footer=footer)
+            del source  # it borrows the mapping
+            sync(merged.fd)
+            merged.publish()
+        except BaseException:
+            merged.give_up()
+            raise
+        merged.close()
