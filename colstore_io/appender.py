@@ -11,14 +11,26 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from .formats import ShardMeta
 from .ingest import Batch, ingest
 from .progress import parse_byte_size
 from .publish import Destination
 from .schema import PhysicalColumn
-from .shards import DEFAULT_NAME, ShardDirectory, ShardName, ingest_options
+from .shard_directory import ShardDirectory, ShardName
 from .writing import Attributes, batch_columns, check_columns, write_table
 
-__all__ = ["Appender"]
+__all__ = ["DEFAULT_NAME", "Appender", "ingest_options"]
+
+DEFAULT_NAME = "shard_{index:05d}.cstore"
+
+
+def ingest_options(
+    first: ShardMeta | None, strings: str, string_width: Mapping[str, int] | None, nullable: Any
+) -> dict[str, Any]:
+    options: dict[str, Any] = {"strings": strings, "string_width": string_width, "nullable": nullable}
+    if first is not None:
+        options["like"] = first.schema
+    return options
 
 
 class Appender:
@@ -119,7 +131,7 @@ class Appender:
             raise ValueError(f"the appender of {self._place.target.spelling} is closed")
         if isinstance(data, Mapping) and not data:
             return
-        batch = data if isinstance(data, Batch) else ingest(data, **self._options)
+        batch = ingest(data, **self._options)
         self._place.check_batch(batch)
         if self._pending:
             _check_same(self._pending[0], batch)

@@ -19,7 +19,7 @@ from .formats.cstore.extras import schema_from_columns
 from .formats.cstore.footer import decode_statistics, encode_statistics, statistics_entries
 from .formats.cstore.manifest import physical_columns
 from .formats.cstore.records import BODY_ALIGNMENT, RECORD_HEADER_SIZE
-from .manifest import FileEntry, GenerationManifest
+from .manifest_json import FileEntry, GenerationManifest
 from .schema import PhysicalColumn
 
 __all__ = ["file_entry", "schema_objects", "shard_meta"]

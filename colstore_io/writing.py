@@ -233,7 +233,8 @@ class Writer:
             return
         if isinstance(data, Mapping) and not data:
             return
-        batch = data if isinstance(data, Batch) else ingest(data, like=self._schema, **self._options)
+        # NumPy strings of another width are another dtype here, as in every streaming writer of the format.
+        batch = ingest(data, like=self._schema, exact_numpy_strings=True, **self._options)
         self._append(batch)
 
     def _append(self, batch: Batch) -> None:
@@ -492,8 +493,8 @@ def write_table(
     with contextlib.ExitStack() as stack:
         batches: Iterator[Batch]
         total = None
-        if isinstance(data, Batch) or not is_stream(data):
-            batch = data if isinstance(data, Batch) else ingest(data, **options)
+        if not is_stream(data):
+            batch = ingest(data, **options)
             if check is not None:
                 check(batch)
             total = sum(array.nbytes for array in batch.arrays)
