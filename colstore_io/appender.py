@@ -11,13 +11,14 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from .batch_schema import Attributes, batch_columns, check_columns
 from .formats import ShardMeta
 from .ingest import Batch, ingest
 from .progress import parse_byte_size
 from .publish import Destination
 from .schema import PhysicalColumn
 from .shard_directory import ShardDirectory, ShardName
-from .writing import Attributes, batch_columns, check_columns, write_table
+from .storing import write_table
 
 __all__ = ["DEFAULT_NAME", "Appender", "ingest_options"]
 

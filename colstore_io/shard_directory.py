@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import manifest, storage
+from .batch_schema import check_columns
 from .errors import CommitConflictError, SchemaMismatchError
 from .formats import ShardMeta
 from .ingest import Batch
@@ -22,7 +23,6 @@ from .manifest_layout import file_entry
 from .merging import read_sources
 from .publish import Destination, Replacement, Upload, resolve_target
 from .storage import Location
-from .writing import check_columns
 
 __all__ = ["ShardDirectory", "ShardName"]
 

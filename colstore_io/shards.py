@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .appender import DEFAULT_NAME, Appender, ingest_options
+from .batch_schema import Attributes, batch_columns
 from .compaction import concat_files, copy_file, finishing, merged_schema, same_target, write_concatenation
 from .merging import SourceFile, open_sources, read_sources
 from .progress import check_batch_size
@@ -22,7 +23,7 @@ from .publish import Destination, Target
 from .schema import PhysicalColumn, Schema
 from .shard_directory import ShardDirectory
 from .storage import ByteFile
-from .writing import Attributes, batch_columns, write_table
+from .storing import write_table
 
 __all__ = ["DEFAULT_NAME", "Appender", "append", "concat_table"]
 
