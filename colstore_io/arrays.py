@@ -20,7 +20,15 @@ from .schema import Field, native
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ARROW_UNITS", "TEXT_LOGICAL", "arrow_array", "arrow_type", "is_utf8", "row_blocks"]
+__all__ = [
+    "ARROW_UNITS",
+    "TEXT_LOGICAL",
+    "arrow_array",
+    "arrow_type",
+    "as_dictionary",
+    "is_utf8",
+    "row_blocks",
+]
 
 TEXT_LOGICAL = frozenset({"string", "large_string"})
 """Values of `Field.logical` that make a ``|S`` column UTF-8 text."""
@@ -261,7 +269,16 @@ def is_utf8(data: bytes | bytearray | memoryview, offsets: NDArray[Any]) -> bool
     return not bool(((codes[starts] & 0xC0) == 0x80).any())
 
 
-def _dictionary_array(field: Field, plain: pa.Array) -> pa.Array:
+def as_dictionary(field: Field, plain: pa.Array) -> pa.DictionaryArray:
+    """Return a categorical field's values as a dictionary array with int32 indices.
+
+    Parameters
+    ----------
+    field : Field
+        Its `categories` become the dictionary, in their order; without them, the values as they appear.
+    plain : pyarrow.Array
+        The values, in the type of the categories.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -325,4 +342,4 @@ def arrow_array(
     this takes half the time of `pyarrow.array`, which also lacks a way to take the validity without a copy.
     """
     plain = _plain_array(field, values, validity)
-    return _dictionary_array(field, plain) if categories and field.ordered is not None else plain
+    return as_dictionary(field, plain) if categories and field.ordered is not None else plain

@@ -329,7 +329,7 @@ class TableOps:
 
     def arrow(self) -> pyarrow.Table:
         """Return the selection as an Arrow table: zero-copy for whole aligned columns of mapped files."""
-        return convert.arrow_table(self._arrow_schema(), self._arrow_batches())
+        return convert.arrow_table(self._arrow_schema(), self._fields(), self._arrow_batches())
 
     def _arrow_schema(self) -> pyarrow.Schema:
         return convert.arrow_schema(self._fields())
