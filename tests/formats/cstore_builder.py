@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from colstore_io.formats import ShardMeta
 from colstore_io.formats.cstore.encode import record_buffers, stored_array
 from colstore_io.formats.cstore.extras import column_objects, top_level_extra
 from colstore_io.formats.cstore.footer import encode_statistics, record_statistics
 from colstore_io.formats.cstore.header import encode_header, encode_manifest
 from colstore_io.formats.cstore.manifest import physical_columns
+from colstore_io.formats.cstore.reader import read_metadata
 from colstore_io.schema import Field, Schema
+from colstore_io.storage import MemoryFile
 
 Table = dict[str, NDArray[Any]]
 
@@ -48,6 +51,36 @@ def build(
     if stats_offset:
         body.append(encode_statistics(physical_columns(columns), entries))
     return encode_header(manifest, len(records), rows, stats_offset) + b"".join(body)
+
+
+def read(data: bytes, spelling: str = "t.cstore") -> ShardMeta:
+    """What a file in memory says."""
+    file = MemoryFile(data, spelling=spelling)
+    return read_metadata([file], [file.read(0, min(file.size, 64 << 10))])[0]
+
+
+def values_of(data: bytes, meta: ShardMeta, name: str) -> NDArray[Any]:
+    """One column, put together from the places that the metadata names."""
+    column = meta.physical(name)
+    parts = []
+    for rows, start in zip(meta.record_rows.tolist(), meta.body_start.tolist(), strict=True):
+        offset = start + rows * meta.column_prefix(name)
+        end = offset + rows * column.itemsize
+        assert end <= meta.committed_end <= len(data)
+        parts.append(np.frombuffer(data[offset:end], column.dtype))
+    return np.concatenate(parts) if parts else np.empty(0, column.dtype)
+
+
+def header_of(
+    columns: Sequence[Mapping[str, Any]] = (),
+    *,
+    manifest: bytes | None = None,
+    records: int = 0,
+    rows: int = 0,
+) -> bytes:
+    """A header alone, of column objects or of any text in place of the manifest."""
+    text = encode_manifest(columns) if manifest is None else manifest
+    return encode_header(text, records, rows)
 
 
 NUMERIC = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1")

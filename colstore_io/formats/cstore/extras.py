@@ -128,7 +128,7 @@ def _category(value: Any, name: str) -> str | int | bool:
         return bool(value)
     if isinstance(value, str):
         return str(value)
-    if isinstance(value, (int, np.integer)):
+    if isinstance(value, (int, np.integer)) and -(1 << 63) <= value < 1 << 64:
         return int(value)
     raise TypeError(f"column {name!r}: categories must be strings, integers or booleans, got {value!r}")
 

@@ -235,7 +235,7 @@ def entry_places(
 
 def _values(data: bytes, dtype: np.dtype[Any], count: int, offset: int) -> NDArray[Any]:
     if dtype.kind == "b":
-        return np.frombuffer(data, np.uint8, count, offset) != 0
+        return np.frombuffer(data, np.uint8, count, offset).astype(np.bool_)
     values: NDArray[Any] = np.frombuffer(data, dtype, count, offset)
     owned: NDArray[Any] = values.copy() if dtype.isnative else values.byteswap().view(native(dtype))
     return owned
