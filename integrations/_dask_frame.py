@@ -22,7 +22,7 @@ from colstore_io.rows import predicate_mask
 from colstore_io.schema import Field, Schema
 from colstore_io.selection import Range, RowSelection, compose
 
-__all__ = ["FramePart", "FrameReader", "FrameTypes", "index_bounds"]
+__all__ = ["FramePart", "FrameReader", "FrameTypes", "has_categories", "index_bounds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,30 +116,30 @@ class FrameReader:
         self, names: Sequence[str], fields: Sequence[Field], values: Sequence[Any], numbers: pd.Index[Any]
     ) -> pd.DataFrame:
         labels = [field.name for field in fields]
+        categories = self.types.categories
         frame = convert.frame(
-            labels, fields, values, n_rows=len(numbers), dtype_backend=self.types.dtype_backend
+            labels,
+            fields,
+            values,
+            n_rows=len(numbers),
+            dtype_backend=self.types.dtype_backend,
+            categories=[field.name for field in fields if field.name in categories and has_categories(field)],
         )
-        changes = {name: dtype for name, dtype in self._changes(frame, fields).items() if name in frame}
+        changes: dict[str, Any] = {}
+        for field in fields:
+            dtype = frame[field.name].dtype
+            if field.name in categories and not has_categories(field):
+                changes[field.name] = "category"  # each partition finds its own
+            elif self.types.text is not None and _is_nan_text(dtype):
+                changes[field.name] = pd.StringDtype("pyarrow")
+            elif dtype.kind == "S":
+                changes[field.name] = object  # a fixed width survives few pandas operations
         if changes:
             frame = frame.astype(changes)
         if self.index is not None:
             return frame.set_index(self.index)
         frame.index = numbers
         return frame
-
-    def _changes(self, frame: pd.DataFrame, fields: Sequence[Field]) -> dict[str, Any]:
-        """Return the dtypes that differ from what `convert.frame` chose."""
-        changes: dict[str, Any] = {}
-        for field in fields:
-            if field.name in self.types.categories:
-                # Only stored categories are the same in every partition; others are found out per partition.
-                known = field.ordered is not None and field.categories is not None
-                changes[field.name] = (
-                    pd.CategoricalDtype(list(field.categories or ()), field.ordered) if known else "category"
-                )
-            elif self.types.text is not None and _is_nan_text(frame[field.name].dtype):
-                changes[field.name] = pd.StringDtype("pyarrow")
-        return changes
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         types = self.types
@@ -150,6 +150,11 @@ class FrameReader:
             None if self.predicate is None else self.predicate.__dask_tokenize__(),
             (types.dtype_backend, types.text, types.categories),
         )
+
+
+def has_categories(field: Field) -> bool:
+    """Return True when the file stores the categories, so that all partitions have the same."""
+    return field.ordered is not None and field.categories is not None
 
 
 def _is_nan_text(dtype: Any) -> bool:

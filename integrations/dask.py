@@ -24,11 +24,13 @@ from colstore_io import api
 from colstore_io.dataset import Source
 from colstore_io.errors import ColumnNotFoundError
 from colstore_io.plain import LazyColumn, LazyColumns
-from colstore_io.predicate import Expr, Predicate, bind, from_dnf
+from colstore_io.predicate import Expr, Predicate, bind
+
+from colstore_io.query import from_dnf
 from colstore_io.rows import matching_segments
 from colstore_io.tables import Table
 
-from ._dask_frame import FramePart, FrameReader, FrameTypes, index_bounds
+from ._dask_frame import FramePart, FrameReader, FrameTypes, has_categories, index_bounds
 
 __all__ = ["read_colstore", "read_colstore_array"]
 
@@ -345,7 +347,7 @@ def read_colstore(
     )
     reader = FrameReader(tuple(names), index_name, predicate, types)
     meta = reader.empty(source.schema)
-    unknown = [n for n in types.categories if n in meta and not _categories_known(source, n)]
+    unknown = [n for n in types.categories if n in meta and not has_categories(source.schema[n])]
     if unknown:
         meta = clear_known_categories(meta, cols=unknown)
     partitioning = _partition(source, sizing.bounds(source, stored), stored, predicate)
@@ -363,11 +365,6 @@ def read_colstore(
     with dask.config.set({"dataframe.convert-string": False}):
         frame = dd.from_map(reader, partitioning.parts, meta=meta, divisions=divisions, label="read_colstore")
     return frame[columns] if isinstance(columns, str) else frame
-
-
-def _categories_known(source: Source, name: str) -> bool:
-    field = source.schema[name]
-    return field.ordered is not None and field.categories is not None
 
 
 def read_colstore_array(
