@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,10 @@ from .plan import Part
 from .schema import Field
 from .selection import Range, RowSelection
 
-__all__ = ["materialise", "refuse_nullable", "view_without_copy"]
+__all__ = ["as_validity", "materialise", "parts_of", "read_fields", "refuse_nullable", "view_without_copy"]
 
 
-def _parts_of(source: Source, positions: Sequence[int]) -> list[Part]:
+def parts_of(source: Source, positions: Sequence[int]) -> list[Part]:
     parts: list[Part] = []
     for position in positions:
         parts.append((position, False))
@@ -30,21 +30,32 @@ def _parts_of(source: Source, positions: Sequence[int]) -> list[Part]:
 def materialise(
     source: Source, rows: RowSelection, positions: Sequence[int], out: Sequence[NDArray[Any]] | None = None
 ) -> list[Any]:
-    """Read fields: NumPy arrays, Arrow arrays for nullable ones."""
+    """Read fields as they are handed out: NumPy arrays, Arrow arrays for nullable ones."""
     fields = [source.schema.fields[p] for p in positions]
     if out is not None:
         for field in fields:
             refuse_nullable(field, "out=")
-    values = iter(read(source, rows, _parts_of(source, positions), out))
-    return [_assemble(field, values) for field in fields]
+    return [
+        arrays.arrow_array(field, *data) if isinstance(data, tuple) else data
+        for field, data in zip(fields, read_fields(source, rows, positions, out), strict=True)
+    ]
 
 
-def _assemble(field: Field, values: Iterator[NDArray[Any]]) -> Any:
-    data = next(values)
-    if not field.nullable:
-        return data
-    # A companion byte other than 0 counts as 1 (cstore.md 4.2).
-    return arrays.arrow_array(field, data, next(values).view(np.uint8) != 0)
+def read_fields(
+    source: Source, rows: RowSelection, positions: Sequence[int], out: Sequence[NDArray[Any]] | None = None
+) -> list[Any]:
+    """Read fields as buffers: NumPy arrays, for nullable ones the pair (values, validity)."""
+    values = iter(read(source, rows, parts_of(source, positions), out))
+    return [
+        (next(values), as_validity(next(values))) if source.schema.fields[p].nullable else next(values)
+        for p in positions
+    ]
+
+
+def as_validity(flags: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return companion bytes as booleans: other than 0 counts as 1 (cstore.md 4.2); NumPy's kernels assume 0 or 1."""
+    valid: NDArray[np.bool_] = flags.view(np.uint8) != 0
+    return valid
 
 
 def refuse_nullable(field: Field, what: str) -> None:
@@ -69,21 +80,28 @@ def view_without_copy(source: Source, rows: RowSelection, part: Part) -> NDArray
         raise ValueError("copy=False is not possible for fancy and boolean selections; use copy=True")
     source.check_sizes()
     segments = source.plan.segments
-    if segments.n_segments == 1:
-        low = 0
-    else:
-        first, last = (
-            sorted((rows.start, rows.start + (rows.count - 1) * rows.step)) if rows.count else (0, -1)
-        )
-        low, high = segments.span(first, last + 1)
+    low = 0
+    if segments.n_segments != 1:
         if rows.count == 0:
             raise ValueError(
                 "an empty selection of several segments is not contiguous in memory; use copy=True"
             )
+        first, last = sorted((rows.start, rows.start + (rows.count - 1) * rows.step))
+        low, high = segments.span(first, last + 1)
+        files = segments.file
+        if files[low] != files[high - 1]:
+            raise ValueError(
+                "the selection spans multiple files and is not contiguous in memory; use copy=True"
+            )
         if high - low != 1:
-            many_files = segments.file[low] != segments.file[high - 1]
-            what = "spans multiple files and" if many_files else "spans multiple records and"
-            raise ValueError(f"the selection {what} is not contiguous in memory; use copy=True")
+            raise ValueError(
+                "the selection spans multiple records and is not contiguous in memory; use copy=True"
+            )
+        # As other readers of the format have it: a stepped or reversed slice is a view only where the file is one
+        # record, a reversed one only where it is the only file (cstore-behaviour.md 4).
+        one_record = int(np.count_nonzero(files == files[low])) == 1
+        if rows.count > 1 and (rows.step < 0 or (rows.step > 1 and not one_record)):
+            raise ValueError("copy=False is not possible for reversed or stepped slices of several segments")
     view = source.segment_view(part, low)
     if view is None:
         raise ValueError(f"column {field.name!r} is not stored in this file: copy=False is not possible")

@@ -328,9 +328,11 @@ def _reconcile(schemas: Sequence[Schema], paths: Sequence[str], on_mismatch: OnM
     dropped = sorted({name for schema, _ in distinct for name in schema.names} - set(kept))
     if dropped:
         if not kept:
-            raise ValueError("on_mismatch='drop' leaves no column: the files have none in common")
+            raise ValueError("on_mismatch='drop' leaves no columns: the files have none in common")
         warnings.warn(
-            f"columns dropped, not the same in every file: {', '.join(dropped)}", RuntimeWarning, stacklevel=4
+            f"dropped columns that are not the same in every file: {', '.join(dropped)}",
+            RuntimeWarning,
+            stacklevel=4,
         )
     return Schema(
         tuple(_common_field(name, [schema for schema, _ in distinct]) for name in kept), first.attrs
@@ -347,12 +349,12 @@ def _mismatch(first: Schema, other: Schema, path: str) -> str | None:
     if missing or unexpected:
         parts = [f"missing columns {missing}"] if missing else []
         parts += [f"unexpected columns {unexpected}"] if unexpected else []
-        return f"schema mismatch in {path}: {'; '.join(parts)}. on_mismatch='drop' keeps the common columns."
+        return f"Schema mismatch in {path}: {'; '.join(parts)}. on_mismatch='drop' keeps the common columns."
     for name in first.names:
         a, b = first[name], other[name]
         if not _same_type(a, b):
             a_type, b_type = (f"{f.dtype.str}{f' ({f.tz})' if f.tz else ''}" for f in (a, b))
-            return f"schema mismatch in {path}: dtype of column {name!r} is {b_type}, expected {a_type}"
+            return f"Schema mismatch in {path}: dtype of column {name!r} is {b_type}, expected {a_type}"
     return None
 
 

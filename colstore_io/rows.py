@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from . import threads
 from .dataset import Source
-from .gather import read
+from .materialise import as_validity, read_fields
 from .predicate import ColumnStatistics, ColumnValues, Predicate
 from .selection import Range, RowSelection, compose
 
@@ -152,17 +152,11 @@ def _in_place(source: Source, predicate: Predicate, segment: int) -> dict[str, C
         if field.nullable:
             flags = source.segment_view((position, True), segment)
             if flags is not None:
-                validity = _as_bool(flags)
+                validity = as_validity(flags)
             else:
                 validity = np.ones(values.shape[0], np.bool_)
         columns[name] = ColumnValues(values, validity, field.nulls)
     return columns
-
-
-def _as_bool(flags: NDArray[Any]) -> NDArray[np.bool_]:
-    # A companion byte other than 0 counts as 1 (cstore.md 4.2); NumPy's bool kernels assume 0 or 1.
-    valid: NDArray[np.bool_] = flags.view(np.uint8) != 0
-    return valid
 
 
 def _slicer(columns: dict[str, ColumnValues], first: int) -> Callable[[int, int], dict[str, ColumnValues]]:
@@ -181,19 +175,11 @@ def _reader(source: Source, predicate: Predicate) -> Callable[[int, int], dict[s
 
 
 def _gathered(source: Source, predicate: Predicate, rows: RowSelection) -> dict[str, ColumnValues]:
-    parts = []
-    for name in predicate.columns:
-        position = source.schema.index(name)
-        parts.append((position, False))
-        if source.schema.fields[position].nullable:
-            parts.append((position, True))
-    arrays = iter(read(source, rows, parts))
+    positions = [source.schema.index(name) for name in predicate.columns]
     columns = {}
-    for name in predicate.columns:
-        field = source.schema[name]
-        values = next(arrays)
-        validity = _as_bool(next(arrays)) if field.nullable else None
-        columns[name] = ColumnValues(values, validity, field.nulls)
+    for name, data in zip(predicate.columns, read_fields(source, rows, positions), strict=True):
+        values, validity = data if isinstance(data, tuple) else (data, None)
+        columns[name] = ColumnValues(values, validity, source.schema[name].nulls)
     return columns
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from . import config, convert
+from . import config, convert, convert_pandas
 from .column import ColumnView
 from .dataset import Source
 from .errors import ColumnNotFoundError
-from .materialise import materialise, refuse_nullable, view_without_copy
+from .materialise import materialise, read_fields, refuse_nullable, view_without_copy
 from .predicate import Expr, bind
 from .preview import Preview
 from .query import parse_query
@@ -281,12 +281,13 @@ class TableOps:
         names = self.columns
         if len(set(names)) != len(names):
             raise ValueError(f"a record array cannot repeat a field: {names}")
+        if "" in names:
+            raise KeyError("a record array cannot have a field with an empty name; select the other columns")
         for field in self._fields():
             refuse_nullable(field, "recarray()")
         rows = self._resolved()
-        if not names:
-            return np.empty(rows.count, np.dtype([]))
-        return convert.recarray(names, materialise(self._holder.readable_source(), rows, self._positions))
+        columns = materialise(self._holder.readable_source(), rows, self._positions)
+        return convert.recarray(names, columns, n_rows=rows.count)
 
     def frame(
         self, *, copy: bool = True, dtype_backend: str | None = None, categories: bool = False
@@ -307,16 +308,17 @@ class TableOps:
             raise ValueError(f"a frame cannot repeat a column: {names}")
         source, rows = self._holder.readable_source(), self._resolved()
         if copy:
-            values = materialise(source, rows, self._positions)
+            values = read_fields(source, rows, self._positions)
         else:
             values = [view_without_copy(source, rows, (p, False)) for p in self._positions]
-        return convert.frame(
+        return convert_pandas.frame(
             names,
             self._fields(),
             values,
             n_rows=rows.count,
             dtype_backend=dtype_backend,
             categories=categories,
+            copy=copy,
         )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -347,12 +349,12 @@ class TableOps:
                 for position, field in zip(self._positions, fields, strict=True):
                     view = None if field.nullable else source.segment_view((position, False), s)
                     if view is None or not convert.arrow_can_share(view):
-                        batch.extend(materialise(source, Range(first, 1, count), [position]))
+                        batch.extend(read_fields(source, Range(first, 1, count), [position]))
                     else:
                         batch.append(view)
                 yield batch
         elif rows.count:
-            yield materialise(source, rows, self._positions)
+            yield read_fields(source, rows, self._positions)
 
     def __arrow_c_schema__(self) -> object:
         return self._arrow_schema().__arrow_c_schema__()
