@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat as _stat
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,6 +22,19 @@ if TYPE_CHECKING:
     from .storage_resolve import Location
 
 __all__ = ["LocalFile", "LocalOptions", "open_local"]
+
+# Held while a changed file is verified, `on_change` included: other threads wait for the verdict. Re-entrant, since
+# that function reads from the file. Taken before the locks of the stores below.
+_verify_lock = threading.RLock()
+
+
+def _after_fork_in_child() -> None:
+    global _verify_lock
+    _verify_lock = threading.RLock()  # a thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 _MAX_READ = 1 << 30  # one pread moves at most 2 GiB - 4 KiB on Linux
 
@@ -52,7 +67,17 @@ class LocalFile(ByteFile):
       file that came from `reopen` or a pickle raises `StaleDatasetError` on its first read.
     """
 
-    __slots__ = ("_closed", "_descriptor", "_known", "_options", "_path", "_planned", "_token", "on_change")
+    __slots__ = (
+        "_closed",
+        "_descriptor",
+        "_doubtful",
+        "_known",
+        "_options",
+        "_path",
+        "_planned",
+        "_token",
+        "on_change",
+    )
 
     def __init__(
         self,
@@ -78,6 +103,7 @@ class LocalFile(ByteFile):
         self._token = token
         self._options = options
         self._planned = planned  # true until a reopened file has been compared with its token
+        self._doubtful = False  # true while a descriptor is held that is still being verified
         self._descriptor: Descriptor | None = None
         self._closed = False
         self.on_change: Callable[[LocalFile], bool] | None = None
@@ -142,27 +168,48 @@ class LocalFile(ByteFile):
     def _open(self) -> Descriptor:
         """Return a descriptor of the file that was opened; the caller's reference keeps it open."""
         descriptor = self._descriptor
-        if descriptor is not None:
+        if descriptor is not None and not self._doubtful:
             return descriptor
+        if descriptor is None and not self._planned:
+            descriptor, stat = self._open_path()
+            if not self._differs(stat):
+                descriptors.hold(self, descriptor)
+                return descriptor
+        with _verify_lock:
+            held = self._descriptor
+            if held is not None:  # another thread has verified it, or this one is just doing so
+                return held
+            descriptor, stat = self._open_path()
+            self._token = self.token  # fixed before _verify adopts what it sees now
+            self._doubtful = True
+            descriptors.hold(self, descriptor)
+            try:
+                self._verify(stat)
+            except BaseException:
+                descriptors.release(self)
+                raise
+            finally:
+                self._doubtful = False
+            return descriptor
+
+    def _open_path(self) -> tuple[Descriptor, os.stat_result]:
         if self._closed:
             raise ValueError(f"{self.spelling} is closed.")
         try:
             descriptor = Descriptor(os.open(self._path, os.O_RDONLY))
         except FileNotFoundError:
             raise self._stale("was removed") from None
-        token = self.token  # fixed before _verify adopts what it sees now
-        stat = os.fstat(descriptor.fd)
-        descriptors.hold(self, descriptor)
-        if self._planned or self._known is None or self._differs(stat):
-            try:
-                self._verify(stat)
-            except BaseException:
-                descriptors.release(self)
-                raise
-        self._token = token
-        return descriptor
+        except OSError as exc:
+            raise StorageError(f"cannot open {self.spelling}: {exc.strerror or exc}") from exc
+        return descriptor, os.fstat(descriptor.fd)
 
     # -- bytes
+
+    @contextlib.contextmanager
+    def descriptor(self) -> Iterator[int]:
+        """Lend the descriptor for a ``with`` block, to compiled code that reads by itself (not counted)."""
+        held = self._open()
+        yield held.fd
 
     def read(self, offset: int, length: int) -> memoryview:
         self._check_range(offset, length)
@@ -186,7 +233,7 @@ class LocalFile(ByteFile):
         self._check_range(0, end)
         if end == 0:
             return np.frombuffer(b"", np.uint8)
-        if self._planned:
+        if self._planned or self._doubtful:
             self._open()
         key = (self._path, self.token)
         array = mappings.get(key, end)
@@ -289,6 +336,9 @@ def open_local(
             stat = os.fstat(fd)
             size = stat.st_size
             head = _read_head(fd, stat, min(head_bytes, size), location.spelling)
+            # Again: what a commit in between has put into the head must not lie behind the end that we believe in.
+            stat = os.fstat(fd)
+            size = stat.st_size
         finally:
             if descriptor is None:
                 os.close(fd)

@@ -7,6 +7,7 @@ few, when records are irregular) for record headers, one for statistics.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import warnings
 from collections.abc import Sequence
@@ -274,7 +275,14 @@ def _with_statistics(
         requests = [
             (files[i], metas[i].stats_offset, metas[i].file_size - metas[i].stats_offset) for i in wanted
         ]
-        footers.update(zip(wanted, read_ranges(requests), strict=True))
+        try:
+            footers.update(zip(wanted, read_ranges(requests), strict=True))
+        except (
+            FormatError
+        ):  # a writer may just be cutting a footer off: that costs its statistics, not the open
+            for i, request in zip(wanted, requests, strict=True):
+                with contextlib.suppress(FormatError):
+                    footers[i] = read_ranges([request])[0]
     result = list(metas)
     for i, footer in footers.items():
         decoded = decode_statistics(footer, metas[i].columns, metas[i].n_records)

@@ -97,7 +97,7 @@ def test_what_is_written_is_read(records: list[Table]) -> None:
         got = values_of(data, meta, name)
         assert got.dtype == want.dtype
         assert got.tobytes() == want.tobytes()
-    assert [p for p in verify_file(MemoryFile(data))] == []
+    assert verify_file(MemoryFile(data)) == []
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -280,6 +280,18 @@ def test_counters_that_stay_torn_are_an_error() -> None:
     assert file.reads == 1
 
 
+def test_a_footer_that_is_cut_off_meanwhile_costs_the_statistics_alone(tmp_path: Path) -> None:
+    """What an append does between our look at the header and our look at the footer."""
+    data = sample(20_000)
+    locations = [put(tmp_path, f"{i}.cstore", data) for i in range(2)]
+    opened = storage.open_files(locations)
+    assert locations[0].local_path is not None
+    Path(locations[0].local_path).write_bytes(data[: read(data).stats_offset])
+    metas = read_metadata([file for file, _ in opened], [head for _, head in opened])
+    assert [meta.statistics is not None for meta in metas] == [False, True]
+    assert [meta.n_rows for meta in metas] == [20_000, 20_000]
+
+
 # ----------------------------------------------------------------------------------------------------------
 # Pickles and places
 
@@ -314,7 +326,7 @@ def test_places_of_columns() -> None:
     assert meta.column_prefix("s") == 4
     assert meta.row_bytes == 12
     assert meta.physical("s").dtype == np.dtype("<U2")
-    with pytest.raises(KeyError, match="did you mean 's'|available"):
+    with pytest.raises(KeyError, match="available"):
         meta.column_prefix("t")
 
 
