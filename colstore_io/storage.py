@@ -21,13 +21,14 @@ from dataclasses import replace
 from typing import Any
 
 from .config import check_madvise
-from .storage_copies import copies_of
+from .storage_copies import CopiedFile, open_copies
 from .storage_files import ByteFile, IOStats, MemoryFile, StreamFile
 from .storage_filesystems import is_plain_local, keeps_local_copies, local_token
+from .storage_heads import open_remote
 from .storage_local import LocalFile, LocalOptions, open_local
 from .storage_names import natural_key
 from .storage_ranges import plan_blocks, split_block
-from .storage_remote import RemoteFile, Wanted, current_state, fetch, open_remote
+from .storage_remote import RemoteFile, Wanted, current_state, fetch
 from .storage_resolve import Entry, Location, Resolution, list_names, resolve
 from .storage_write import write_object
 
@@ -117,7 +118,7 @@ def open_files(
     for fs, numbers in groups.values():
         chosen = [locations[number] for number in numbers]
         if keeps_local_copies(fs):
-            opened = open_local(copies_of(fs, chosen, stats), local_head, stats, options)
+            opened = open_copies(fs, chosen, local_head, stats, options)
         else:
             opened = open_remote(fs, chosen, HEAD_BYTES if head_bytes is None else head_bytes, stats)
         for number, pair in zip(numbers, opened, strict=True):
@@ -292,7 +293,7 @@ def reopen(
     stats = io if io is not None else IOStats()
     options = LocalOptions(mmap, check_madvise(madvise), mlock)
     if location.local_path is None and keeps_local_copies(location.filesystem()):
-        return open_local(copies_of(location.filesystem(), [location], stats), 0, stats, options)[0][0]
+        return CopiedFile(location, size, token or "", stats, options)
     if location.local_path is not None:
         planned = token is not None
         return LocalFile(

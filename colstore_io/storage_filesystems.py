@@ -25,11 +25,14 @@ __all__ = [
     "BATCH_SIZE",
     "ObjectState",
     "cached_info",
+    "gather_infos",
+    "gather_lists",
     "infos",
     "is_async",
     "is_http",
     "is_plain_local",
     "keeps_local_copies",
+    "list_infos",
     "live",
     "local_filesystem",
     "local_token",
@@ -156,7 +159,7 @@ def sync(fs: Any, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
 def storage_error(exc: BaseException, action: str, spelling: str) -> Exception:
     """Return the error to raise for `exc`, without credentials: not found, no permission, or `StorageError`."""
     if isinstance(exc, StorageError):
-        return exc
+        return StorageError(f"cannot {action} {spelling}: {exc}")
     if isinstance(exc, FileNotFoundError):
         return FileNotFoundError(2, f"cannot {action}: no such file", spelling)
     if isinstance(exc, PermissionError):
@@ -269,6 +272,26 @@ async def gather_infos(fs: Any, paths: Sequence[str]) -> list[Any]:
                 return exc
 
     return list(await asyncio.gather(*(one(path) for path in paths)))
+
+
+def list_infos(fs: Any, folders: Sequence[str]) -> list[Any]:
+    """List folders; an element is the list of their entries, or the exception that came instead."""
+    answers: list[Any] = []
+    for folder in folders:
+        try:
+            answers.append(fs.ls(folder, detail=True))
+        except Exception as exc:
+            answers.append(exc)
+    return answers
+
+
+async def gather_lists(fs: Any, folders: Sequence[str]) -> list[Any]:
+    """List folders of an asynchronous `fs` at once; as `list_infos`."""
+    import asyncio
+
+    return list(
+        await asyncio.gather(*(fs._ls(folder, detail=True) for folder in folders), return_exceptions=True)
+    )
 
 
 def infos(fs: Any, paths: Sequence[str]) -> list[Any]:

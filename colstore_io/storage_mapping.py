@@ -98,8 +98,11 @@ class Mapping:
         }
 
     def __del__(self) -> None:
-        if self._address:
-            _LIBC.munmap(self._address, self.length)
+        libc = _LIBC
+        if (
+            self._address and libc is not None
+        ):  # None while the interpreter goes down: the process ends anyway
+            libc.munmap(self._address, self.length)
             self._address = 0
 
 
@@ -194,7 +197,7 @@ class Descriptor:
         if fd >= 0:
             try:
                 os.close(fd)
-            except OSError:
+            except (OSError, AttributeError):  # AttributeError: the interpreter is going down
                 pass
 
 

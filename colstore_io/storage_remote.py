@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .errors import StaleDatasetError, StorageError, TruncatedFileError
@@ -17,24 +17,20 @@ from .storage_files import ByteFile, IOStats
 from .storage_filesystems import (
     BATCH_SIZE,
     ObjectState,
-    cached_info,
-    gather_infos,
     infos,
     is_async,
+    is_http,
     live,
     state_of,
     storage_error,
-    sync,
 )
+from .storage_http import WHOLE_BODY_LIMIT, HttpAnswer, can_ask, http_ranges
 from .storage_names import redact_url
 
 if TYPE_CHECKING:
     from .storage_resolve import Location
 
-__all__ = ["RemoteFile", "Wanted", "current_state", "fetch", "open_remote"]
-
-WHOLE_BODY_LIMIT = 64 << 20
-"""A file up to this size is kept in memory when its server ignores byte ranges; a longer one is refused."""
+__all__ = ["RemoteFile", "Wanted", "accept", "compare_versions", "current_state", "fetch", "second_attempt"]
 
 
 @dataclass(slots=True, eq=False)
@@ -155,28 +151,40 @@ def _forget_listing(fs: Any, path: str) -> None:
 
 
 def _ask(fs: Any, wanted: Sequence[Wanted], on_error: str) -> list[Any]:
-    """Send one round of range requests. An element may be anything: see `_accept`."""
+    """Send one round of range requests. An element may be anything: see `accept`."""
     paths = [item.file.location.path for item in wanted]
     starts = [item.start for item in wanted]
     stops = [item.stop for item in wanted]
+    if is_http(fs) and can_ask(fs):
+        return http_ranges(fs, paths, starts, stops)
     # Only asynchronous implementations know batch_size; the others hand it on to open().
     options = {"batch_size": BATCH_SIZE} if is_async(fs) else {}
     answers = fs.cat_ranges(paths, starts, stops, on_error=on_error, **options)
     return list(answers)
 
 
-def _accept(item: Wanted, answer: Any) -> None:
+def accept(item: Wanted, answer: Any) -> None:
     """Check one answer of the store and put it, or the reason against it, into `item`."""
     item.answer = item.failure = None
     if isinstance(answer, BaseException):
         item.failure = answer
         return
+    file = item.file
+    if isinstance(answer, HttpAnswer):
+        # The headers of every answer tell the version: a file replaced between two reads is noticed at once.
+        if answer.info["size"] is not None and file.differs(
+            state_of(file.fs, file.location.path, answer.info)
+        ):
+            item.failure = file.stale()
+            return
+        if answer.whole and len(answer.data) <= WHOLE_BODY_LIMIT:
+            file.body = memoryview(answer.data)
+        answer = answer.data[item.start : item.stop] if answer.whole else answer.data
     try:
         view = memoryview(answer).cast("B").toreadonly() if len(answer) else memoryview(b"")
     except TypeError:
         item.failure = StorageError(f"the store answered with {type(answer).__name__} instead of bytes")
         return
-    file = item.file
     if len(view) == item.length:
         item.answer = view
     elif len(view) > item.length and len(view) == file.size:
@@ -234,14 +242,17 @@ def _round(fs: Any, items: list[Wanted]) -> None:
         answers = [exc] * len(items)
     _count(items, time.perf_counter() - begin)
     for item, answer in zip(items, answers, strict=True):
-        _accept(item, answer)
+        accept(item, answer)
     failed = [item for item in items if item.failure is not None]
     if failed:
-        _compare_versions(fs, failed)
-        _second_attempt(fs, failed)
+        for item in failed:
+            if isinstance(item.failure, StaleDatasetError):
+                raise item.failure
+        compare_versions(fs, failed)
+        second_attempt(fs, failed)
 
 
-def _compare_versions(fs: Any, failed: Sequence[Wanted]) -> None:
+def compare_versions(fs: Any, failed: Sequence[Wanted]) -> None:
     """Raise `StaleDatasetError` if a file of a failed read is no longer the planned one."""
     files = list({id(item.file): item.file for item in failed}.values())
     for file in files:
@@ -258,7 +269,7 @@ def _compare_versions(fs: Any, failed: Sequence[Wanted]) -> None:
             raise file.stale()
 
 
-def _second_attempt(fs: Any, failed: list[Wanted]) -> None:
+def second_attempt(fs: Any, failed: list[Wanted]) -> None:
     """Ask once more for what failed, so that one lost connection does not end a long computation."""
     begin = time.perf_counter()
     try:
@@ -269,147 +280,13 @@ def _second_attempt(fs: Any, failed: list[Wanted]) -> None:
     if len(answers) != len(failed):
         raise StorageError(f"the store gave {len(answers)} answers to {len(failed)} range requests")
     for item, answer in zip(failed, answers, strict=True):
-        _accept(item, answer)
+        accept(item, answer)
         if item.failure is not None:
             raise _read_error(item) from None
 
 
 def _read_error(item: Wanted) -> Exception:
-    if isinstance(item.failure, TruncatedFileError):
+    if isinstance(item.failure, TruncatedFileError | StaleDatasetError):
         return item.failure
     assert item.failure is not None
     return storage_error(item.failure, f"read bytes {item.start} to {item.stop} of", item.file.spelling)
-
-
-# ---------------------------------------------------------------------------------------------------
-# Opening
-
-
-def open_remote(
-    fs: Any, locations: Sequence[Location], head_bytes: int, io: IOStats
-) -> list[tuple[ByteFile, memoryview]]:
-    """Open files of one file system: all heads, and the sizes nobody told yet, in one concurrent round."""
-    states: list[ObjectState | None] = [_known_state(fs, location) for location in locations]
-    unknown = [number for number, state in enumerate(states) if state is None]
-    wanted: list[tuple[int, int]] = []  # (number, stop) of the heads to read
-    for number, state in enumerate(states):
-        stop = head_bytes if state is None or state.size is None else min(head_bytes, state.size)
-        if stop:
-            wanted.append((number, stop))
-    begin = time.perf_counter()
-    if is_async(fs):
-        answers, told = _heads_async(fs, locations, wanted, unknown)
-        requests, asked = len(wanted), sum(stop for _, stop in wanted)
-    else:
-        told = infos(fs, [locations[number].path for number in unknown])
-        _learn(fs, locations, states, unknown, told)
-        wanted = [
-            (number, min(stop, _size(states[number], locations[number])))
-            for number, stop in wanted
-            if _size(states[number], locations[number])
-        ]
-        answers = _heads_sync(fs, locations, wanted)
-        requests, asked = len(wanted), sum(stop for _, stop in wanted)
-    io.add(
-        requests=requests,
-        bytes=asked,
-        metadata_requests=len(unknown),
-        seconds=time.perf_counter() - begin,
-    )
-    _learn(fs, locations, states, unknown, told)
-    files = []
-    for location, state in zip(locations, states, strict=True):
-        assert state is not None
-        size = _size(state, location)
-        known = replace(location, size=size, token=state.token)
-        files.append(RemoteFile(known, size, state.token, io))
-    heads = [memoryview(b"")] * len(files)
-    again: list[Wanted] = []
-    for (number, stop), answer in zip(wanted, answers, strict=True):
-        file = files[number]
-        if file.size == 0:
-            continue  # every range of an empty object fails, on each store in another way
-        item = Wanted(file, 0, min(stop, file.size))
-        _accept(item, answer)
-        if item.failure is not None:
-            again.append(item)
-            _second_look(fs, item)
-        assert item.answer is not None
-        heads[number] = item.answer
-    return list(zip(files, heads, strict=True))
-
-
-def _second_look(fs: Any, item: Wanted) -> None:
-    """Read one head again whose first answer was none, with a fresh look at the object."""
-    if isinstance(item.failure, FileNotFoundError | PermissionError | IsADirectoryError):
-        raise storage_error(item.failure, "open", item.file.spelling) from None
-    _compare_versions(fs, [item])
-    _second_attempt(fs, [item])
-
-
-def _known_state(fs: Any, location: Location) -> ObjectState | None:
-    if location.size is not None and location.token is not None:
-        return ObjectState(location.size, location.token)
-    info = cached_info(fs, location.path)
-    return None if info is None else state_of(fs, location.path, info)
-
-
-def _size(state: ObjectState | None, location: Location) -> int:
-    if state is None or state.size is None:
-        raise StorageError(
-            f"{redact_url(location.spelling)}: the store does not tell the size of the file, so ranges of it cannot "
-            f"be read. Download it first, for example with 'simplecache::{redact_url(location.url)}'."
-        )
-    return state.size
-
-
-def _learn(
-    fs: Any,
-    locations: Sequence[Location],
-    states: list[ObjectState | None],
-    unknown: Sequence[int],
-    told: Sequence[Any],
-) -> None:
-    for number, info in zip(unknown, told, strict=True):
-        if states[number] is not None:
-            continue
-        location = locations[number]
-        if isinstance(info, BaseException):
-            raise storage_error(info, "open", redact_url(location.spelling)) from None
-        if info.get("type") == "directory":
-            raise IsADirectoryError(
-                21, "Is a directory, not a file; end its name with '/'", redact_url(location.spelling)
-            )
-        states[number] = state_of(fs, location.path, info)
-
-
-def _heads_async(
-    fs: Any, locations: Sequence[Location], wanted: Sequence[tuple[int, int]], unknown: Sequence[int]
-) -> tuple[list[Any], list[Any]]:
-    import asyncio
-
-    paths = [locations[number].path for number, _ in wanted]
-    stops = [stop for _, stop in wanted]
-
-    async def both() -> list[Any]:
-        # "return": an empty object fails for every range, and that must not fail the others.
-        heads = fs._cat_ranges(paths, [0] * len(paths), stops, on_error="return", batch_size=BATCH_SIZE)
-        sizes = gather_infos(fs, [locations[number].path for number in unknown])
-        return list(await asyncio.gather(heads, sizes, return_exceptions=True))
-
-    answers, told = sync(fs, both)
-    if isinstance(answers, BaseException):
-        answers = [answers] * len(wanted)
-    if isinstance(told, BaseException):
-        raise told
-    return list(answers), list(told)
-
-
-def _heads_sync(fs: Any, locations: Sequence[Location], wanted: Sequence[tuple[int, int]]) -> list[Any]:
-    if not wanted:
-        return []
-    paths = [locations[number].path for number, _ in wanted]
-    try:
-        return list(fs.cat_ranges(paths, [0] * len(paths), [stop for _, stop in wanted], on_error="raise"))
-    except Exception as exc:
-        return [exc] * len(wanted)

@@ -7,7 +7,7 @@ committed at its end and discarded on any error.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import fsspec
@@ -62,6 +62,8 @@ def write_object(
             _put(fs, os.fspath(chunks), path, exclusive=exclusive)
         else:
             _stream(fs, chunks, path, exclusive=exclusive)
+    except _SourceError as failure:
+        raise failure.cause from failure.cause.__cause__
     except FileExistsError:
         raise FileExistsError(17, "The object exists", shown) from None
     except Exception as exc:
@@ -105,12 +107,28 @@ def _pipe(fs: Any, path: str, data: bytes, *, exclusive: bool) -> None:
     fs.pipe_file(path, data)
 
 
+class _SourceError(Exception):
+    """The caller's own iterable failed: its exception goes back unchanged."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+def _pull(chunks: Iterable[Any]) -> Iterator[bytes]:
+    try:
+        for chunk in chunks:
+            yield bytes(chunk)
+    except Exception as exc:
+        raise _SourceError(exc) from None
+
+
 def _stream(fs: Any, chunks: Iterable[Any], path: str, *, exclusive: bool) -> None:
     collected: list[bytes] = []
     size = 0
-    source = iter(chunks)
+    source = _pull(chunks)
     for chunk in source:
-        collected.append(bytes(chunk))
+        collected.append(chunk)
         size += len(collected[-1])
         if size > ONE_REQUEST_LIMIT:
             break
@@ -123,7 +141,7 @@ def _stream(fs: Any, chunks: Iterable[Any], path: str, *, exclusive: bool) -> No
             handle.write(piece)
         collected.clear()
         for chunk in source:
-            handle.write(bytes(chunk))
+            handle.write(chunk)
         handle.close()
     except BaseException:
         handle.discard()

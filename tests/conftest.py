@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from servers import moto_s3, nginx_server, plain_http_server, seaweed_s3
+
+__all__ = ["moto_s3", "nginx_server", "plain_http_server", "seaweed_s3"]  # fixtures of real servers
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
