@@ -274,7 +274,7 @@ def write_single_record(
                     waiting = 0
         _write_batch(output, batch, scratch)
     padding = body_bytes(n_rows, row_bytes) - n_rows * row_bytes
-    output.append([memoryview(bytes(padding)), memoryview(footer)])
+    output.append([bytes(padding), footer])
     output.flush()
 
 

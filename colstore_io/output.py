@@ -10,8 +10,10 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 __all__ = ["PIECE_BYTES", "AlignedOutput", "sync", "sync_directory", "write_at"]
 
@@ -19,14 +21,20 @@ PIECE_BYTES = 2 << 20
 """Alignment and least size of a piece. The page cache keeps such pieces in huge pages: a gather from them runs
 1.5 times as fast, the first touch 11 times (performance.md section 5)."""
 
-_BUFFER_BYTES = 4 * PIECE_BYTES
+_FLUSH_BYTES = 2 * PIECE_BYTES
+"""Small appends wait until this much has come together."""
+
 _DIRECT_BYTES = PIECE_BYTES // 2
-"""From this size on, an append is handed to the kernel as it is instead of being copied into the buffer."""
+"""From this size on, an append is handed to the kernel as it is instead of being copied first."""
+
+_MAX_WAITING = 512
+"""Tiny appends are joined when so many wait, so that one gathered write takes them all."""
 
 _CALL_BYTES = 1 << 30
 """Linux moves at most 2 GiB - 4 KiB per call; an own, round limit keeps the following pieces aligned."""
 
 Progress = Callable[[int], None]
+Part = bytes | memoryview | NDArray[Any]
 
 
 def _iov_max() -> int:
@@ -104,8 +112,8 @@ def write_at(
 class AlignedOutput:
     """The tail of an open file: appends go out in pieces that end at multiples of `PIECE_BYTES`.
 
-    Small appends are gathered in a buffer, large ones go to the file straight from where they are; only the
-    bytes behind the last multiple of `PIECE_BYTES` wait for what follows, or for `flush`.
+    Small appends are gathered in memory, large ones go to the file straight from where they are; only the bytes
+    behind the last multiple of `PIECE_BYTES` wait for what follows, or for `flush`.
 
     Parameters
     ----------
@@ -115,15 +123,15 @@ class AlignedOutput:
         File offset of the first byte to append.
     """
 
-    __slots__ = ("_buffer", "_dirty", "_fill", "_written", "fd", "limit", "progress")
+    __slots__ = ("_dirty", "_fill", "_waiting", "_written", "fd", "limit", "progress")
 
     def __init__(self, fd: int, end: int = 0) -> None:
         self.fd = fd
         self.progress: Progress | None = None
         self.limit = _CALL_BYTES
-        self._written = end  # [0, _written) is in the file, the buffer holds the _fill bytes that follow
+        self._written = end  # [0, _written) is in the file, the _fill bytes that follow are in _waiting
         self._fill = 0
-        self._buffer: memoryview | None = None
+        self._waiting: list[bytes] = []
         self._dirty = False  # a failed write may have left bytes behind _written
 
     @property
@@ -136,25 +144,46 @@ class AlignedOutput:
         """File offset up to which the bytes are in the file."""
         return self._written
 
-    def append(self, parts: Sequence[memoryview]) -> None:
-        """Append `parts` (byte views) as a whole or not at all.
+    def append(self, parts: Sequence[bytes | memoryview]) -> None:
+        """Append byte buffers as a whole or not at all; see `append_arrays`."""
+        self.append_arrays(parts, sum(map(len, parts)))
 
-        After an error the file is cut back, earlier appends are all still there (in the file or in the buffer),
-        and the next append takes the place of the failed one (cstore.md 8.2).
+    def append_arrays(self, parts: Sequence[Part], nbytes: int) -> None:
+        """Append the bytes of `parts`, `nbytes` in all, as a whole or not at all.
+
+        Parameters
+        ----------
+        parts : sequence of bytes, byte views, or C-contiguous arrays
+            Not kept: small ones are copied, large ones written at once except for a tail.
+
+        Notes
+        -----
+        After an error the file is cut back, earlier appends are all still there (in the file or in memory), and
+        the next append takes the place of the failed one (cstore.md 8.2).
         """
-        size = sum(map(len, parts))
-        if size < _DIRECT_BYTES and self._fill + size <= _BUFFER_BYTES:
-            self._fill += self._copy(parts, self._fill)
-            return
-        end = self._written + self._fill + size
+        fill = self._fill + nbytes
+        if nbytes < _DIRECT_BYTES:
+            # One join is the only copy on the way to the kernel; each further call would cost more than it moves.
+            joined = _joined(parts)
+            assert len(joined) == nbytes
+            if fill < _FLUSH_BYTES:
+                self._waiting.append(joined)
+                self._fill = fill
+                if len(self._waiting) >= _MAX_WAITING:
+                    self._waiting = [b"".join(self._waiting)]
+                return
+            parts = [joined]
+        end = self._written + fill
         boundary = end - end % PIECE_BYTES
-        if boundary <= self._written:
-            self._fill += self._copy(parts, self._fill)
-            return
         head = boundary - self._written
+        if head <= 0:
+            self._waiting.append(_joined(parts))
+            self._fill = fill
+            return
         now: list[memoryview] = []
         later: list[memoryview] = []
-        for view in (self._pending(), *parts):
+        for part in (*self._waiting, *parts):
+            view = _bytes_of(part)
             if head >= len(view):
                 now.append(view)
                 head -= len(view)
@@ -162,10 +191,10 @@ class AlignedOutput:
                 now.append(view[:head])
                 later.append(view[head:])
                 head = 0
-        if later and self._buffer is not None and later[0].obj is self._buffer.obj:
-            later[0] = memoryview(bytes(later[0]))  # its place is about to be overwritten
+        tail = b"".join(later)
         self._write(now)
-        self._fill = self._copy(later, 0)
+        self._waiting = [tail]
+        self._fill = len(tail)
 
     def flush(self, end: int | None = None) -> None:
         """Write what waits, all of it or up to file offset `end`.
@@ -177,36 +206,18 @@ class AlignedOutput:
         count = self._fill if end is None else min(self._fill, end - self._written)
         if count <= 0:
             return
-        pending = self._pending()
-        rest = bytes(pending[count:])
-        self._write([pending[:count]])
-        self._fill = self._copy([memoryview(rest)], 0)
+        waiting = memoryview(b"".join(self._waiting))
+        self._write([waiting[:count]])
+        self._waiting = [bytes(waiting[count:])]
+        self._fill = len(waiting) - count
 
     def truncate(self, end: int) -> None:
         """Forget everything behind file offset `end` and cut the file there."""
-        if end < self._written:
-            self._written = end
-            self._fill = 0
-            self._dirty = True
-        else:
-            self._fill = min(self._fill, end - self._written)
+        kept = b"".join(self._waiting)[: max(0, end - self._written)]
+        self._waiting, self._fill = [kept], len(kept)
+        self._written = min(self._written, end)
+        self._dirty = True
         self._cut_back()
-
-    def _pending(self) -> memoryview:
-        return memoryview(b"") if self._buffer is None else self._buffer[: self._fill]
-
-    def _copy(self, parts: Sequence[memoryview], place: int) -> int:
-        """Copy `parts` into the buffer at `place`; return how many bytes."""
-        start = place
-        buffer = self._buffer
-        for view in parts:
-            if buffer is None:
-                # Large blocks of this allocator are aligned, and their pages cost nothing until they are used.
-                buffer = self._buffer = np.empty(_BUFFER_BYTES, np.uint8).data
-            stop = place + len(view)
-            buffer[place:stop] = view
-            place = stop
-        return place - start
 
     def _write(self, views: Sequence[memoryview]) -> None:
         try:
@@ -221,6 +232,16 @@ class AlignedOutput:
     def _cut_back(self) -> None:
         os.ftruncate(self.fd, self._written)
         self._dirty = False
+
+
+def _joined(parts: Sequence[Part]) -> bytes:
+    return b"".join(parts)  # type: ignore[arg-type]  # arrays are buffers to Python, not to its type stubs before 3.12
+
+
+def _bytes_of(part: Part) -> memoryview:
+    if isinstance(part, np.ndarray):
+        return part.view(np.uint8).data if part.size else memoryview(b"")  # datetimes have no buffer format
+    return memoryview(part)
 
 
 def sync(fd: int) -> None:

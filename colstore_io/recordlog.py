@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .formats import ShardMeta
-from .formats.cstore.encode import record_buffers
 from .formats.cstore.extras import column_objects, top_level_extra
 from .formats.cstore.footer import (
     Bounds,
@@ -26,6 +25,7 @@ from .formats.cstore.footer import (
 )
 from .formats.cstore.header import COUNTERS_OFFSET, encode_counters, encode_header
 from .formats.cstore.manifest import encode_manifest, physical_columns
+from .formats.cstore.records import RECORD_HEADER_SIZE, body_bytes, encode_record_header
 from .output import AlignedOutput, sync, write_at
 from .publish import Destination
 from .schema import PhysicalColumn, Schema
@@ -66,10 +66,11 @@ class RecordLog:
         self._committed = (0, 0, 0)  # the counters as they are on disk
         self._waiting: list[_Mark] = []  # since the last commit: records that may not be in the file yet
         self._header = b""
+        self._row_bytes = 0
 
     def resume(self, meta: ShardMeta) -> None:
         """Go on behind the last committed record of an existing file, cutting off whatever follows it."""
-        self.columns = meta.columns
+        self._set_columns(meta.columns)
         self.has_header = True
         self.n_records, self.n_rows = meta.n_records, meta.n_rows
         self._end = meta.committed_end
@@ -98,7 +99,11 @@ class RecordLog:
         if self._entries is not None:
             check_statistics_columns(columns)
         self._header = encode_header(encode_manifest(objects, top_level_extra(schema.attrs)), 0, 0)
+        self._set_columns(columns)
+
+    def _set_columns(self, columns: tuple[PhysicalColumn, ...]) -> None:
         self.columns = columns
+        self._row_bytes = sum(column.itemsize for column in columns)
 
     def append(self, arrays: Sequence[NDArray[Any]], n_rows: int) -> None:
         """Append one record, whole or not at all.
@@ -114,15 +119,16 @@ class RecordLog:
             As the system gives it. The file ends behind the last good record again, and the log stays usable.
         """
         entry = None if self._entries is None else record_statistics(arrays)
-        views = [
-            memoryview(buffer) if isinstance(buffer, bytes) else buffer.data
-            for buffer in record_buffers(self.n_records, arrays, n_rows)
-        ]
+        size = body_bytes(n_rows, self._row_bytes)
+        parts: list[bytes | NDArray[Any]] = [encode_record_header(self.n_records, n_rows), *arrays]
+        parts.append(bytes(size - n_rows * self._row_bytes))
+        size += RECORD_HEADER_SIZE
         if not self.has_header:
-            views.insert(0, memoryview(self._header))
+            parts.insert(0, self._header)
+            size += len(self._header)
         if self.output.end != self._end:  # an interrupt struck between a write and its account
             self.output.truncate(self._end)
-        self.output.append(views)
+        self.output.append_arrays(parts, size)
         self._end = self.output.end
         self.has_header = True
         self.n_records += 1
@@ -179,7 +185,7 @@ class RecordLog:
             return
         try:
             footer = encode_statistics(self.columns, self._entries)
-            self.output.append([memoryview(footer)])
+            self.output.append([footer])
             self.output.flush()
         except OSError:
             if self.destination.is_public:

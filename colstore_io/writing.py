@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,13 @@ def _open_destination(target: Target, mode: WriterMode) -> Destination:
     if mode == "recreate":
         return Replacement(target.local_path)
     return InPlace(open_locked(target.local_path), created=False)
+
+
+class _Plain(NamedTuple):
+    """Names and dtypes of a file whose columns are all what they seem: no companions, no foreign byte order."""
+
+    names: list[str]
+    dtypes: list[np.dtype[Any]]
 
 
 _open_writers: weakref.WeakSet[Writer] = weakref.WeakSet()
@@ -128,7 +135,7 @@ class Writer:
             "nullable": nullable,
         }
         self._schema: Schema | None = None
-        self._plain: dict[str, np.dtype[Any]] | None = None
+        self._plain: _Plain | None = None
         destination = _open_destination(self._target, mode)
         self._log = RecordLog(destination, statistics=statistics)
         if mode == "update":
@@ -224,26 +231,30 @@ class Writer:
         # Dicts of arrays that are already what is stored need no ingest: most streams are such.
         columns = self._log.columns
         simple = len(columns) == len(schema) and all(c.dtype.str[0] != ">" for c in columns)
-        self._plain = {c.name: c.dtype for c in columns} if simple and columns else None
+        self._plain = (
+            _Plain([c.name for c in columns], [c.dtype for c in columns]) if simple and columns else None
+        )
 
     def _plain_arrays(self, data: Any) -> list[NDArray[Any]] | None:
         """Return the arrays of `data` when they can be written as they stand, None when they need a closer look."""
         plain = self._plain
-        if plain is None or type(data) is not dict or len(data) != len(plain):
+        if plain is None or type(data) is not dict or list(data) != plain.names:
             return None
-        n_rows = -1
-        for (name, values), (expected, dtype) in zip(data.items(), plain.items(), strict=True):
+        values = list(data.values())
+        if type(values[0]) is not np.ndarray:
+            return None
+        shape = values[0].shape
+        if len(shape) != 1:
+            return None
+        for array, dtype in zip(values, plain.dtypes, strict=True):
             if (
-                type(values) is not np.ndarray
-                or name != expected
-                or (values.dtype is not dtype and values.dtype != dtype)
-                or values.ndim != 1
-                or not values.flags.c_contiguous
-                or (n_rows >= 0 and len(values) != n_rows)
+                type(array) is not np.ndarray
+                or array.shape != shape
+                or (array.dtype is not dtype and array.dtype != dtype)
+                or not array.flags.c_contiguous
             ):
                 return None
-            n_rows = len(values)
-        return list(data.values())
+        return values
 
     def commit(self) -> None:
         """Make what was written so far durable and visible, and go on writing.
