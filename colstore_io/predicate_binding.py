@@ -136,9 +136,17 @@ class Binder:
         any_null = nan or any(is_null(member) for member in expr.members)
         na = Null.NA in expr.members
         # Which missing values a null in the list matches differs by dtype in pandas: Arrow-backed text and times take
-        # any null, masked numbers and bools only pandas.NA; NumPy floats only NaN, NumPy times only NaT.
+        # any null, masked numbers and bools only pandas.NA, NumPy floats only NaN. NumPy times take NaT, and other
+        # nulls in a list of times.
         arrow = dtype.kind in "USmM"
-        soft = any_null if dtype.kind in "US" else (Null.NAT in expr.members if dtype.kind in "mM" else nan)
+        if dtype.kind in "US":
+            soft = any_null
+        elif arrow:
+            others = [member for member in expr.members if not (is_null(member) or is_nan(member))]
+            all_times = bool(others) and all(isinstance(m, Instant | np.datetime64 | np.timedelta64) for m in others)
+            soft = Null.NAT in expr.members or (any_null and all_times)
+        else:
+            soft = nan
         return nodes.Membership(
             operand,
             members,
@@ -292,8 +300,9 @@ def _truth(node: nodes.Node, expr: Expr | None = None) -> nodes.Node:
         if isinstance(node, nodes.ConstantNode):
             return nodes.ConstantNode(bool(node.value), BOOL)
         return nodes.CompareScalar(node, "not_equal", node.dtype.type(0))
+    what = "the operand" if expr is None else brief(expr)
     raise QueryError(
-        f"{brief(expr)} is {kind_name(node.dtype)} ({node.dtype}), not a condition; compare it with something"
+        f"{what} is {kind_name(node.dtype)} ({node.dtype}), not a condition; compare it with something"
     )
 
 

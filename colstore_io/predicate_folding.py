@@ -36,7 +36,7 @@ from .predicate_times import (
     unit_of,
 )
 
-__all__ = ["Bound", "Constant", "fold", "fold_member"]
+__all__ = ["Always", "Bound", "fold", "fold_member"]
 
 INT64_MAX = 2**63 - 1
 
@@ -50,13 +50,13 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class Always:
     """The comparison has this result for every value that is not missing."""
 
     value: bool
 
 
-def fold(op: Operator, literal: Scalar, dtype: np.dtype[Any], tz: str | None = None) -> Bound | Constant:
+def fold(op: Operator, literal: Scalar, dtype: np.dtype[Any], tz: str | None = None) -> Bound | Always:
     """Move ``values OP literal`` into the domain of `dtype`.
 
     Parameters
@@ -71,7 +71,7 @@ def fold(op: Operator, literal: Scalar, dtype: np.dtype[Any], tz: str | None = N
 
     Returns
     -------
-    Bound or Constant
+    Bound or Always
         Equivalent to the comparison for every value of `dtype`; NaN and NaT values compare as in NumPy.
 
     Raises
@@ -154,20 +154,20 @@ _INEXACT_FROM_ABOVE: dict[Operator, Operator] = {
 
 def _fold_floor(
     op: Operator, floor: int, exact: bool, lowest: int, highest: int
-) -> tuple[Operator, int] | Constant:
+) -> tuple[Operator, int] | Always:
     """Fold into the integers of [lowest, highest]; the literal is `floor`, or between it and the next integer."""
     if not exact:
         if op in ("equal", "not_equal"):
-            return Constant(op == "not_equal")
+            return Always(op == "not_equal")
         op = _INEXACT_FROM_BELOW[op]
     if floor < lowest:
-        return Constant(_OUTSIDE_BELOW[op])
+        return Always(_OUTSIDE_BELOW[op])
     if floor > highest:
-        return Constant((not _OUTSIDE_BELOW[op]) if op not in ("equal", "not_equal") else op == "not_equal")
+        return Always((not _OUTSIDE_BELOW[op]) if op not in ("equal", "not_equal") else op == "not_equal")
     return op, floor
 
 
-def _fold_integer(op: Operator, literal: Scalar, dtype: np.dtype[Any]) -> Bound | Constant:
+def _fold_integer(op: Operator, literal: Scalar, dtype: np.dtype[Any]) -> Bound | Always:
     if dtype.kind == "b":
         lowest, highest = 0, 1
     else:
@@ -177,7 +177,7 @@ def _fold_integer(op: Operator, literal: Scalar, dtype: np.dtype[Any]) -> Bound 
     if is_float(literal):
         number = cast("Any", literal)
         if np.isnan(number):
-            return Constant(op == "not_equal")
+            return Always(op == "not_equal")
         if np.isinf(number):
             floor = highest + 1 if number > 0 else lowest - 1
         else:
@@ -186,10 +186,10 @@ def _fold_integer(op: Operator, literal: Scalar, dtype: np.dtype[Any]) -> Bound 
     else:
         floor = int(cast("int", literal))
     folded = _fold_floor(op, floor, exact, lowest, highest)
-    return folded if isinstance(folded, Constant) else Bound(folded[0], dtype.type(folded[1]))
+    return folded if isinstance(folded, Always) else Bound(folded[0], dtype.type(folded[1]))
 
 
-def _fold_float(op: Operator, literal: Scalar, dtype: np.dtype[Any]) -> Bound | Constant:
+def _fold_float(op: Operator, literal: Scalar, dtype: np.dtype[Any]) -> Bound | Always:
     number = cast("Any", literal)
     with np.errstate(all="ignore"):
         if isinstance(number, np.generic):
@@ -204,21 +204,21 @@ def _fold_float(op: Operator, literal: Scalar, dtype: np.dtype[Any]) -> Bound | 
                 target = wide(number)
             except OverflowError:  # a Python int beyond every float
                 if op in ("equal", "not_equal"):
-                    return Constant(op == "not_equal")
+                    return Always(op == "not_equal")
                 ops = _INEXACT_FROM_ABOVE if number > 0 else _INEXACT_FROM_BELOW
                 return Bound(ops[op], dtype.type(np.inf if number > 0 else -np.inf))
         if np.isnan(target):
-            return Constant(op == "not_equal")
+            return Always(op == "not_equal")
         nearest = dtype.type(target)
         back = wide(nearest)
     if back == target:
         return Bound(op, nearest)
     if op in ("equal", "not_equal"):
-        return Constant(op == "not_equal")
+        return Always(op == "not_equal")
     return Bound((_INEXACT_FROM_BELOW if back < target else _INEXACT_FROM_ABOVE)[op], nearest)
 
 
-def _fold_text(op: Operator, literal: str | bytes, dtype: np.dtype[Any]) -> Bound | Constant:
+def _fold_text(op: Operator, literal: str | bytes, dtype: np.dtype[Any]) -> Bound | Always:
     """Coerce text to the kind of the column. NUL padding is no content, so no stored value ends in NUL."""
     scalar: np.generic
     if dtype.kind == "U":
@@ -237,13 +237,13 @@ def _fold_text(op: Operator, literal: str | bytes, dtype: np.dtype[Any]) -> Boun
     if not padded:
         return Bound(op, scalar)
     if op in ("equal", "not_equal"):
-        return Constant(op == "not_equal")
+        return Always(op == "not_equal")
     return Bound(_INEXACT_FROM_BELOW[op], scalar)
 
 
 def _fold_datetime(
     op: Operator, literal: str | np.datetime64 | Instant, dtype: np.dtype[Any], tz: str | None
-) -> Bound | Constant:
+) -> Bound | Always:
     unit, count = unit_of(dtype)
     if unit == "generic":
         raise IncompatibleTypesError("a datetime column without a unit cannot be compared")
@@ -268,12 +268,12 @@ def _fold_datetime(
         floor = math.floor(steps)
         exact = steps.denominator == 1
     folded = _fold_floor(op, floor, exact, -INT64_MAX, INT64_MAX)  # the lowest int64 is NaT
-    if isinstance(folded, Constant):
+    if isinstance(folded, Always):
         return folded
     return Bound(folded[0], np.int64(folded[1]).view(dtype))
 
 
-def _fold_timedelta(op: Operator, literal: np.timedelta64, dtype: np.dtype[Any]) -> Bound | Constant:
+def _fold_timedelta(op: Operator, literal: np.timedelta64, dtype: np.dtype[Any]) -> Bound | Always:
     unit, count = unit_of(dtype)
     literal_unit, literal_count = unit_of(literal.dtype)
     steps = Fraction(int(literal.astype(np.int64)))
@@ -290,6 +290,6 @@ def _fold_timedelta(op: Operator, literal: np.timedelta64, dtype: np.dtype[Any])
         else:
             steps *= SECONDS[literal_unit] * literal_count / (SECONDS[unit] * count)
     folded = _fold_floor(op, math.floor(steps), steps.denominator == 1, -INT64_MAX, INT64_MAX)
-    if isinstance(folded, Constant):
+    if isinstance(folded, Always):
         return folded
     return Bound(folded[0], np.int64(folded[1]).view(dtype))

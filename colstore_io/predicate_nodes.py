@@ -255,24 +255,26 @@ def compare_times(op: Operator, a: NDArray[Any], b: NDArray[Any]) -> BoolArray:
             "equal": "equal", "not_equal": "not_equal",
         }  # fmt: skip
         left, right, n, d, op = right, left, d, n, flipped[op]
-    if d == 1:
+    if d == 1 and n < 1 << 63:
         floor, remainder = np.divmod(right, n)
-    else:  # uncommon multiples such as 25 s against 10 s
+    else:  # uncommon: 25 s against 10 s, weeks against attoseconds
         exact = [divmod(int(value) * d, n) for value in right]
         floor = np.array([q for q, _ in exact], dtype=object)
         remainder = np.array([r for _, r in exact], dtype=object)
     same, whole = left == floor, remainder == 0
     equal = same & whole
     less = (left < floor) | (same & ~whole)
-    truth = {
+    results: dict[Operator, Any] = {
         "equal": equal,
         "not_equal": ~equal,
         "less": less,
         "less_equal": less | equal,
         "greater": ~(less | equal),
         "greater_equal": ~less,
-    }[op].astype(np.bool_)
-    return truth | ~present if op == "not_equal" else truth & present
+    }
+    truth = results[op].astype(np.bool_)
+    result: BoolArray = (truth | ~present) if op == "not_equal" else (truth & present)
+    return result
 
 
 def _rows(truth: Any, block: Block) -> BoolArray:
@@ -308,7 +310,7 @@ class Membership(Condition):
         truth = _rows(self._find(values), block)
         if self.nan:
             truth |= np.isnan(values)
-        if self.soft_null_matches and values.dtype.kind in "mM":
+        if self.soft_null_matches and values.dtype.kind in "mM" and not operand.na:
             truth |= np.isnat(values)
         if operand.null is not None:
             truth[operand.null] = self.na_matches if operand.na else self.soft_null_matches
@@ -321,7 +323,7 @@ class Membership(Condition):
             for member in members:
                 truth |= values == member
             return truth
-        if values.dtype.kind in "iu" and int(members[-1]) - int(members[0]) < 1 << 20:
+        if values.dtype.kind in "iu" and int(members[-1]) - int(members[0]) < 1 << 18:
             in_table: BoolArray = np.isin(values, members)  # NumPy's table lookup
             return in_table
         position = np.searchsorted(members, values)

@@ -278,7 +278,7 @@ class _Parser:
         try:
             return Constant(_fold_constants(function, left.value, right.value))
         except (ArithmeticError, TypeError, ValueError) as exc:
-            raise self._error_at(node, f"cannot compute the constant: {exc}")
+            raise self._error_at(node, f"cannot compute the constant: {exc}") from exc
 
     def _comparison(self, node: ast.Compare, depth: int) -> Expr:
         parts: list[Expr] = []
