@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -64,11 +64,11 @@ class Source:
             if isinstance(file, LocalFile) and file.on_change is None:
                 file.on_change = functools.partial(_only_appended, entry)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: getattr(self, k) for k in ("plan", "files", "backend", "max_workers")}
+    def __getstate__(self) -> tuple[Any, ...]:
+        return (self.plan, self.files, self.backend, self.max_workers)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.plan, self.files, self.backend, self.max_workers = state
         self._prepare()
 
     @property
@@ -214,14 +214,19 @@ class Source:
 
     # -- derived sources
 
-    def restrict(self, low: int, high: int, names: Sequence[str]) -> Source:
-        """Return a source of segments [low, high) and columns `names` alone: an address-complete task descriptor."""
+    def restrict(
+        self, low: int, high: int, names: Sequence[str], *, categories: Collection[str] = ()
+    ) -> Source:
+        """Return a source of segments [low, high) and columns `names` alone: an address-complete task descriptor.
+
+        See `DatasetPlan.restrict`.
+        """
         plan = self.plan
         first, last = (
             (int(plan.segments.file[low]), int(plan.segments.file[high - 1])) if high > low else (0, -1)
         )
         return Source(
-            plan.restrict(low, high, names),
+            plan.restrict(low, high, names, categories=categories),
             self.files[first : last + 1],
             backend=self.backend,
             max_workers=self.max_workers,

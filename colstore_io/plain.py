@@ -19,7 +19,15 @@ from .plan import Part
 from .schema import Field
 from .selection import Range, normalise
 
-__all__ = ["LazyColumn", "LazyColumns", "common_dtype", "plain_dtype", "read_missing", "read_plain", "read_stored"]
+__all__ = [
+    "LazyColumn",
+    "LazyColumns",
+    "common_dtype",
+    "plain_dtype",
+    "read_missing",
+    "read_plain",
+    "read_stored",
+]
 
 
 def plain_dtype(field: Field) -> np.dtype[Any]:
@@ -91,7 +99,8 @@ def read_missing(source: Source, rows: Any, position: int) -> NDArray[np.bool_]:
 
 
 def _as_missing(flags: NDArray[Any]) -> NDArray[np.bool_]:
-    return flags.view(np.uint8) == 0  # a companion byte other than 0 counts as 1 (cstore.md 4.2)
+    missing: NDArray[np.bool_] = flags.view(np.uint8) == 0  # a byte other than 0 counts as 1 (cstore.md 4.2)
+    return missing
 
 
 def _filled(field: Field, values: NDArray[Any], flags: NDArray[Any]) -> NDArray[Any]:
@@ -173,7 +182,9 @@ class LazyColumns:
         positions = np.arange(n_columns)[columns]
         selection = Range(0, 1, n_rows) if rows is Ellipsis else normalise(rows, n_rows)
         found = read_plain(self._source, selection, np.atleast_1d(positions).tolist())
-        block = np.empty((len(found), selection.count), self.dtype)  # one column after the other, as they come
+        block = np.empty(
+            (len(found), selection.count), self.dtype
+        )  # one column after the other, as they come
         for target, values in zip(block, found, strict=True):
             target[...] = values
         table = block.T

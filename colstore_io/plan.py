@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -93,6 +93,44 @@ class FileEntry:
     rows: int
 
 
+def _pack_field(f: Field) -> tuple[Any, ...]:
+    """Return what a field is, without what it is not: most are a name and a dtype."""
+    packed = [
+        f.name,
+        f.dtype.str,
+        f.validity,
+        f.logical,
+        f.tz,
+        f.ordered,
+        f.categories,
+        dict(f.attrs) or None,
+    ]
+    while packed[-1] is None:
+        packed.pop()
+    return tuple(packed)
+
+
+def _unpack_field(packed: tuple[Any, ...]) -> Field:
+    filled = packed + (None,) * (8 - len(packed))
+    name, dtype, validity, logical, tz, ordered, categories, attrs = filled
+    return Field(name, np.dtype(dtype), validity, logical, tz, categories, ordered, attrs or {})
+
+
+def _pack_layout(layout: FileLayout) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    companions = any(prefix != NO_VALIDITY for prefix in layout.validity_prefix)
+    return layout.value_prefix, layout.validity_prefix if companions else None
+
+
+def _unpack_layout(packed: tuple[tuple[int, ...], tuple[int, ...] | None]) -> FileLayout:
+    values, validity = packed
+    return FileLayout(values, (NO_VALIDITY,) * len(values) if validity is None else validity)
+
+
+def _for_task(f: Field, categories: Collection[str]) -> Field:
+    kept = f.categories if f.name in categories else None
+    return replace(f, attrs={}, categories=kept) if f.attrs or f.categories != kept else f
+
+
 @dataclass(frozen=True)
 class DatasetPlan:
     """Everything needed to read a dataset, without an open file. Immutable and picklable.
@@ -119,35 +157,37 @@ class DatasetPlan:
     def n_rows(self) -> int:
         return self.segments.n_rows
 
-    def __getstate__(self) -> dict[str, Any]:
-        fields = tuple(
-            (f.name, f.dtype.str, f.validity, f.logical, f.tz, f.categories, f.ordered, dict(f.attrs) or None)
-            for f in self.schema
-        )
-        layouts = tuple((layout.value_prefix, layout.validity_prefix) for layout in self.layouts)
-        files = tuple(dataclasses.astuple(entry) for entry in self.files)
+    def __getstate__(self) -> tuple[Any, ...]:
+        # Every task of a distributed computation carries one of these: names, addresses, and nothing twice.
         table = self.segments
-        return {
-            "format": self.format,
-            "fields": fields,
-            "attrs": dict(self.schema.attrs),
-            "files": files,
-            "layouts": layouts,
-            "segments": (table.file, table.row_start, table.body_start),
-        }
+        return (
+            self.format,
+            dict(self.schema.attrs),
+            tuple(_pack_field(f) for f in self.schema),
+            tuple(dataclasses.astuple(entry) for entry in self.files),
+            tuple(_pack_layout(layout) for layout in self.layouts),
+            (
+                table.file.astype("<i4").tobytes(),
+                table.row_start.astype("<i8").tobytes(),
+                table.body_start.astype("<i8").tobytes(),
+            ),
+        )
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        fields = tuple(
-            Field(name, np.dtype(dtype), validity, logical, tz, categories, ordered, attrs or {})
-            for name, dtype, validity, logical, tz, categories, ordered, attrs in state["fields"]
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        file_format, attrs, fields, files, layouts, segments = state
+        file, row_start, body_start = segments
+        table = Segments(
+            np.frombuffer(file, "<i4").astype(np.int32),
+            np.frombuffer(row_start, "<i8").astype(np.int64),
+            np.frombuffer(body_start, "<i8").astype(np.int64),
         )
         restored: dict[str, Any] = {
-            "format": state["format"],
-            "schema": Schema(fields, state["attrs"]),
-            "files": tuple(FileEntry(*entry) for entry in state["files"]),
-            "layouts": tuple(FileLayout(*layout) for layout in state["layouts"]),
-            "segments": Segments(*state["segments"]),
-            "statistics": (None,) * len(state["files"]),
+            "format": file_format,
+            "schema": Schema(tuple(_unpack_field(packed) for packed in fields), attrs),
+            "files": tuple(FileEntry(*entry) for entry in files),
+            "layouts": tuple(_unpack_layout(packed) for packed in layouts),
+            "segments": table,
+            "statistics": (None,) * len(files),
         }
         for name, value in restored.items():
             object.__setattr__(self, name, value)
@@ -155,12 +195,11 @@ class DatasetPlan:
     @cached_property
     def digest(self) -> str:
         """Hash of schema, layouts and segments: what names this plan beside the tokens of its files."""
-        state = self.__getstate__()
-        hasher = hashlib.blake2b(digest_size=16)
-        for key in ("format", "fields", "layouts", "files"):
-            hasher.update(repr(state[key]).encode("utf-8", "surrogatepass"))
-        for array in state["segments"]:
-            hasher.update(array.tobytes())
+        file_format, _, fields, files, layouts, segments = self.__getstate__()
+        described = repr((file_format, fields, files, layouts)).encode("utf-8", "surrogatepass")
+        hasher = hashlib.blake2b(described, digest_size=16)
+        for data in segments:
+            hasher.update(data)
         return hasher.hexdigest()
 
     def row_bytes(self, names: Sequence[str] | None = None) -> int:
@@ -201,8 +240,13 @@ class DatasetPlan:
         # A file without rows has no partition, unless nothing has any: then there is one, and it is empty.
         return np.unique(rows) if rows[-1] else np.zeros(2, np.int64)
 
-    def restrict(self, low: int, high: int, names: Sequence[str]) -> DatasetPlan:
-        """Return the plan of segments [low, high) and columns `names` alone: what one task needs."""
+    def restrict(
+        self, low: int, high: int, names: Sequence[str], *, categories: Collection[str] = ()
+    ) -> DatasetPlan:
+        """Return the plan of segments [low, high) and columns `names` alone: what one task needs.
+
+        Attributes and statistics stay behind, and so do stored categories, unless `categories` names their column.
+        """
         positions = [self.schema.index(name) for name in names]
         first, last = (
             (int(self.segments.file[low]), int(self.segments.file[high - 1])) if high > low else (0, -1)
@@ -211,12 +255,11 @@ class DatasetPlan:
         used = sorted({entry.layout for entry in entries})
         return DatasetPlan(
             self.format,
-            Schema(tuple(self.schema.fields[p] for p in positions)),
+            Schema(tuple(_for_task(self.schema.fields[p], categories) for p in positions)),
             tuple(replace(entry, layout=used.index(entry.layout)) for entry in entries),
             tuple(self.layouts[i].select(positions) for i in used),
             self.segments.take(low, high),
-            (None,)
-            * len(entries),  # statistics stay with the whole plan: theirs count all segments of a file
+            (None,) * len(entries),  # those of the whole plan count all segments of a file
         )
 
 

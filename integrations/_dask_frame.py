@@ -109,7 +109,9 @@ class FrameReader:
         """Return the frame without rows that every partition agrees with: Dask's ``meta``. Reads nothing."""
         wanted = self.names if self.index is None else (*self.names, self.index)
         fields = [schema[name] for name in wanted]
-        numbers: pd.Index[Any] = pd.RangeIndex(0) if self.predicate is None else pd.Index(np.empty(0, np.int64))
+        numbers: pd.Index[Any] = (
+            pd.RangeIndex(0) if self.predicate is None else pd.Index(np.empty(0, np.int64))
+        )
         return self._frame(self.names, fields, [_no_values(field) for field in fields], numbers)
 
     def _frame(

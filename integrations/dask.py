@@ -7,8 +7,9 @@ plan (`DatasetPlan.partitions`), read by `FrameReader`; here they become collect
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import dask
@@ -16,7 +17,9 @@ import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+from dask.base import compute
 from dask.dataframe.utils import clear_known_categories, pyarrow_strings_enabled
+from dask.delayed import delayed
 from dask.utils import parse_bytes
 from numpy.typing import NDArray
 
@@ -25,7 +28,6 @@ from colstore_io.dataset import Source
 from colstore_io.errors import ColumnNotFoundError
 from colstore_io.plain import LazyColumn, LazyColumns
 from colstore_io.predicate import Expr, Predicate, bind
-
 from colstore_io.query import from_dnf
 from colstore_io.rows import matching_segments
 from colstore_io.tables import Table
@@ -44,7 +46,9 @@ UNLIMITED = 1 << 62
 # Arguments
 
 
-def _open(path: Any, storage_options: Mapping[str, Any] | None, filesystem: Any, options: dict[str, Any]) -> Source:
+def _open(
+    path: Any, storage_options: Mapping[str, Any] | None, filesystem: Any, options: dict[str, Any]
+) -> Source:
     if storage_options is not None and filesystem is not None:
         raise ValueError("give storage_options or filesystem, not both")
     if isinstance(filesystem, str):
@@ -154,7 +158,11 @@ class _Partitioning:
 
 
 def _partition(
-    source: Source, bounds: NDArray[np.int64], names: Sequence[str], predicate: Predicate | None
+    source: Source,
+    bounds: NDArray[np.int64],
+    names: Sequence[str],
+    predicate: Predicate | None,
+    categories: Collection[str],
 ) -> _Partitioning:
     """Make one part for each partition in which a row can match; at least one part."""
     segments = source.plan.segments
@@ -162,8 +170,15 @@ def _partition(
     matching: NDArray[np.int64] | None = None
     if predicate is not None:
         matching = np.flatnonzero(matching_segments(source, predicate) & (segments.rows > 0))
-    columns = _merged(names, predicate)
+    columns = list(dict.fromkeys([*names, *(() if predicate is None else predicate.columns)]))
     parts: list[FramePart] = []
+
+    def add(low: int, high: int, first: int, stop: int) -> None:
+        restricted = source.restrict(low, high, columns, categories=categories)
+        origin = int(segments.row_start[low])
+        token = hashlib.blake2b(f"{source.token}:{first}:{stop}:{columns}".encode(), digest_size=12)
+        parts.append(FramePart(restricted, first - origin, stop - first, first, token.hexdigest()))
+
     kept: list[tuple[int, int]] = []
     for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         low, high = segments.span(start, stop)
@@ -174,25 +189,14 @@ def _partition(
                 continue
             low, high = int(inside[0]), int(inside[-1]) + 1
             first, last = max(start, int(first_row[low])), min(stop, int(row_stop[high - 1]))
-        parts.append(_part(source, low, high, first, last, columns))
+        add(low, high, first, last)
         kept.append((start, stop))
     if not parts:  # Dask has no collection without partitions: an empty one that reads nothing
         first = int(bounds[0])
-        parts.append(_part(source, 0, 0, first, first, columns))
+        add(0, 0, first, first)
         kept.append((first, first))
     starts, stops = np.array(kept, np.int64).T
     return _Partitioning(parts, starts, stops)
-
-
-def _merged(names: Sequence[str], predicate: Predicate | None) -> list[str]:
-    return list(dict.fromkeys([*names, *(() if predicate is None else predicate.columns)]))
-
-
-def _part(source: Source, low: int, high: int, first: int, stop: int, columns: Sequence[str]) -> FramePart:
-    restricted = source.restrict(low, high, columns)
-    origin = int(source.plan.segments.row_start[low])
-    name = hashlib.blake2b(f"{source.token}:{first}:{stop}:{columns}".encode(), digest_size=12).hexdigest()
-    return FramePart(restricted, first - origin, stop - first, first, name)
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -220,7 +224,10 @@ def _statistics_divisions(
     filled = np.flatnonzero(segments.rows > 0)
     if field.validity is not None:  # bounds include what lies under nulls, so there must be none
         flags = source.statistics_of(field.validity)
-        if flags is None or not (flags["usable"][filled] & (flags["minimum"][filled].view(np.uint8) != 0)).all():
+        if (
+            flags is None
+            or not (flags["usable"][filled] & (flags["minimum"][filled].view(np.uint8) != 0)).all()
+        ):
             return None
     minimum, maximum = found["minimum"][filled], found["maximum"][filled]
     if not found["usable"][filled].all() or not (maximum[:-1] < minimum[1:]).all():
@@ -228,7 +235,10 @@ def _statistics_divisions(
     starts, stops = segments.row_start[:-1][filled], segments.row_start[1:][filled]
     if not (np.isin(partitioning.starts, starts).all() and np.isin(partitioning.stops, stops).all()):
         return None  # a record was cut: nothing is known of its pieces
-    values = [*minimum[np.searchsorted(starts, partitioning.starts)], maximum[np.searchsorted(stops, partitioning.stops[-1])]]
+    values = [
+        *minimum[np.searchsorted(starts, partitioning.starts)],
+        maximum[np.searchsorted(stops, partitioning.stops[-1])],
+    ]
     return _as_index_values(np.array(values), meta)
 
 
@@ -241,10 +251,10 @@ def _as_index_values(values: NDArray[Any], meta: pd.DataFrame) -> tuple[Any, ...
 
 def _scanned_divisions(reader: FrameReader, parts: Sequence[FramePart]) -> tuple[Any, ...] | None:
     """Read the index column of all partitions in parallel and return its divisions, None if it is not sorted."""
-    found = dask.compute(*(dask.delayed(index_bounds, pure=True)(reader, part) for part in parts))
+    found = compute(*(delayed(index_bounds, pure=True)(reader, part) for part in parts))
     if not all(bounds.sorted for bounds in found) or any(bounds.minimum is None for bounds in found):
         return None
-    if not all(a.maximum < b.minimum for a, b in zip(found[:-1], found[1:], strict=True)):
+    if not all(a.maximum < b.minimum for a, b in pairwise(found)):
         return None
     return (*(bounds.minimum for bounds in found), found[-1].maximum)
 
@@ -350,7 +360,7 @@ def read_colstore(
     unknown = [n for n in types.categories if n in meta and not has_categories(source.schema[n])]
     if unknown:
         meta = clear_known_categories(meta, cols=unknown)
-    partitioning = _partition(source, sizing.bounds(source, stored), stored, predicate)
+    partitioning = _partition(source, sizing.bounds(source, stored), stored, predicate, types.categories)
     divisions: tuple[Any, ...] | None
     if index_name is None:
         divisions = _row_divisions(partitioning)
@@ -406,10 +416,12 @@ def read_colstore_array(
     source = _open(path, storage_options, filesystem, open_options)
     names = [column] if isinstance(column, str) else list(column)
     restricted = source.restrict(0, source.plan.segments.n_segments, names)
-    lazy: LazyColumn | LazyColumns = LazyColumn(restricted, 0) if isinstance(column, str) else LazyColumns(restricted)
+    lazy: LazyColumn | LazyColumns = (
+        LazyColumn(restricted, 0) if isinstance(column, str) else LazyColumns(restricted)
+    )
     row_counts = tuple(np.diff(sizing.bounds(source, names)).tolist())
     chunks = (row_counts,) if lazy.ndim == 1 else (row_counts, (len(names),))
-    return da.from_array(
+    array: da.Array = da.from_array(
         lazy,
         chunks=chunks,
         name=f"colstore-{restricted.token}",
@@ -417,13 +429,14 @@ def read_colstore_array(
         asarray=False,
         meta=np.empty((0,) * lazy.ndim, lazy.dtype),
     )
+    return array
 
 
 def _attach() -> None:
     """Offer `read_colstore` where users look for it; an attribute of somebody else stays as it is."""
     present = getattr(dd, "read_colstore", None)
     if present is None or getattr(present, "__module__", "").startswith("colstore_io."):
-        dd.read_colstore = read_colstore
+        setattr(dd, "read_colstore", read_colstore)  # noqa: B010 - no attribute that type checkers know
 
 
 _attach()

@@ -36,7 +36,16 @@ ASYNC_READS = 64
 """Remote variables in flight at once under ``load_async``; asyncio's own pool has a few threads only."""
 
 _DECODED_ATTRS = frozenset(
-    {"_FillValue", "missing_value", "scale_factor", "add_offset", "_Unsigned", "units", "dtype", "coordinates"}
+    {
+        "_FillValue",
+        "missing_value",
+        "scale_factor",
+        "add_offset",
+        "_Unsigned",
+        "units",
+        "dtype",
+        "coordinates",
+    }
 )
 """Attributes by which xarray's CF decoding changes a variable."""
 
@@ -198,7 +207,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         "max_workers",
     )
 
-    def open_dataset(  # type: ignore[override]
+    def open_dataset(
         self,
         filename_or_obj: Any,
         *,
@@ -329,7 +338,9 @@ def _names(source: Source, columns: Any, drop_variables: Any, index: str | None)
     from colstore_io.errors import ColumnNotFoundError
 
     dropped = {drop_variables} if isinstance(drop_variables, str) else set(drop_variables or ())
-    wanted = source.schema.names if columns is None else [columns] if isinstance(columns, str) else list(columns)
+    wanted = (
+        source.schema.names if columns is None else [columns] if isinstance(columns, str) else list(columns)
+    )
     if index is not None and index not in wanted:
         wanted = [*wanted, index]
     for name in wanted:
@@ -407,7 +418,7 @@ class _Pending:
 
 def _pending(variable: xr.Variable) -> _Pending | None:
     """Look through xarray's lazy wrappers; None for anything that is not a plain selection of one column."""
-    data = variable._data
+    data: Any = variable._data
     while isinstance(data, (indexing.MemoryCachedArray, indexing.CopyOnWriteArray)):
         data = data.array
     if (
@@ -470,7 +481,9 @@ class ColstoreAccessor:
             if len(dataset.sizes) != 1:
                 raise ValueError(f"rows= needs one dimension, this dataset has {dict(dataset.sizes)}")
             (dim,) = dataset.sizes
-            dataset = dataset.isel({dim: rows if isinstance(rows, slice) else np.atleast_1d(np.asarray(rows))})
+            dataset = dataset.isel(
+                {dim: rows if isinstance(rows, slice) else np.atleast_1d(np.asarray(rows))}
+            )
         groups: list[tuple[Source, Any, dict[Hashable, ColumnArray]]] = []
         for name, variable in dataset.variables.items():
             pending = None if name in dataset.xindexes else _pending(variable)
@@ -485,9 +498,13 @@ class ColstoreAccessor:
         loaded: dict[Hashable, xr.Variable] = {}
         for source, key, members in groups:
             loaded.update(_load_group(dataset, source, key, members))
-        return dataset.assign(
-            {name: variable for name, variable in loaded.items() if name not in dataset.coords}
-        ).assign_coords({name: variable for name, variable in loaded.items() if name in dataset.coords}).load()
+        return (
+            dataset.assign(
+                {name: variable for name, variable in loaded.items() if name not in dataset.coords}
+            )
+            .assign_coords({name: variable for name, variable in loaded.items() if name in dataset.coords})
+            .load()
+        )
 
 
 def _load_group(

@@ -62,8 +62,11 @@ def expected(data=DATA):
     """Return the frame as Dask should give it."""
     return pd.DataFrame(
         {
-            name: pd.array(values.tolist(), dtype=TEXT) if values.dtype.kind == "U" else
-            pd.Series(list(values), dtype=object) if values.dtype.kind == "S" else values
+            name: pd.array(values.tolist(), dtype=TEXT)
+            if values.dtype.kind == "U"
+            else pd.Series(list(values), dtype=object)
+            if values.dtype.kind == "S"
+            else values
             for name, values in data.items()
         }
     )
@@ -74,12 +77,6 @@ def open_frame(path):
     with cs.open(path) as table:
         data = {name: table.array(name) for name in table.columns}
     return expected(data)
-
-
-def partition_tasks(collection):
-    """Return how many partitions of the reader the optimised graph holds."""
-    graph = dict(collection.optimize().__dask_graph__())
-    return sum(1 for task in graph.values() if "FramePart" in repr(getattr(task, "args", ())))
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -112,7 +109,9 @@ def test_threads_give_the_same_rows(paths):
     pd.testing.assert_frame_equal(df.compute(scheduler="threads", num_workers=4), expected())
 
 
-@pytest.mark.parametrize("way", ["file", "path", "list", "pattern", "directory", "open reader", "open file", "url"])
+@pytest.mark.parametrize(
+    "way", ["file", "path", "list", "pattern", "directory", "open reader", "open file", "url"]
+)
 def test_every_spelling_of_a_path(tmp_path, way):
     paths = write_files(tmp_path, DATA, LAYOUTS["uniform files"])
     one, some = DATA["id"][:33], DATA["id"]
@@ -154,7 +153,9 @@ def test_table_without_rows_is_one_empty_partition(tmp_path):
     df = read_colstore(path)
     assert df.npartitions == 1
     assert len(df) == 0
-    pd.testing.assert_frame_equal(df.compute(), expected({n: v[:0] for n, v in DATA.items()}), check_index_type=False)
+    pd.testing.assert_frame_equal(
+        df.compute(), expected({n: v[:0] for n, v in DATA.items()}), check_index_type=False
+    )
     assert df.id.sum().compute() == 0
 
 
@@ -196,7 +197,12 @@ def test_no_columns_keep_the_rows(records):
 
 
 def test_unknown_names_are_refused_at_once_with_close_matches(records):
-    for arguments in ({"columns": ["x", "wen"]}, {"columns": "wen"}, {"index": "wen"}, {"filters": [("wen", "<", 3)]}):
+    for arguments in (
+        {"columns": ["x", "wen"]},
+        {"columns": "wen"},
+        {"index": "wen"},
+        {"filters": [("wen", "<", 3)]},
+    ):
         with pytest.raises(KeyError, match="when"):
             read_colstore(records, **arguments)
 
@@ -264,7 +270,11 @@ def test_types_are_those_of_the_frame(nullable, records, backend):
         assert_meta_holds(df)
         with cs.open(path) as table:
             frame = table.frame(dtype_backend=backend)
-        text = {n: TEXT for n, d in frame.dtypes.items() if isinstance(d, pd.StringDtype) and d.na_value is not pd.NA}
+        text = {
+            n: TEXT
+            for n, d in frame.dtypes.items()
+            if isinstance(d, pd.StringDtype) and d.na_value is not pd.NA
+        }
         if backend is None:
             frame = frame.astype(text)
         pd.testing.assert_frame_equal(df.compute(), frame)
@@ -274,7 +284,7 @@ def test_text_is_what_dask_uses_and_bytes_stay_bytes(tmp_path):
     (path,) = write_files(tmp_path, DATA, [[97]])
     df = read_colstore(path)
     assert df.dtypes["name"] == TEXT
-    assert df.dtypes["code"] == object
+    assert df.dtypes["code"] == np.dtype(object)
     assert df.code.compute().tolist() == DATA["code"].tolist()
     assert df.name.str.upper().compute().tolist() == [t.upper() for t in DATA["name"].tolist()]
 
@@ -459,7 +469,13 @@ def test_names_are_the_same_for_the_same_call(records):
     first, second = read_colstore(records, **arguments), read_colstore(str(records), **arguments)
     assert first._name == second._name
     assert list(first.__dask_graph__()) == list(second.__dask_graph__())
-    others = [{}, {"columns": ["x"]}, {"filters": [("k", ">", 2)]}, {"blocksize": 4000}, {"dtype_backend": "pyarrow"}]
+    others = [
+        {},
+        {"columns": ["x"]},
+        {"filters": [("k", ">", 2)]},
+        {"blocksize": 4000},
+        {"dtype_backend": "pyarrow"},
+    ]
     names = {read_colstore(records, **{**arguments, **other})._name for other in others}
     assert len(names) == len(others)
 
@@ -491,7 +507,12 @@ def test_processes_give_the_same_result(tmp_path):
     paths = write_files(tmp_path, DATA, LAYOUTS["irregular files"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # distributed's own: ports, unclosed sockets at shutdown
-        with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster, Client(cluster) as client:
+        with (
+            LocalCluster(
+                n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+            ) as cluster,
+            Client(cluster) as client,
+        ):
             df = read_colstore([os.path.relpath(p) for p in paths], blocksize=ROW_BYTES * 10)
             result = client.compute(df).result(timeout=60)
             pd.testing.assert_frame_equal(result, expected())
