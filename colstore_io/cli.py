@@ -71,7 +71,7 @@ def _info(path: str, args: argparse.Namespace, options: dict[str, Any] | None) -
             "columns": table.n_columns,
             "row_bytes": table.source.plan.row_bytes(),
             "bytes": sum(sizes),
-            "statistics": any(s is not None for s in table.source.plan.statistics),
+            "statistics": any(s is not None for s in table.source.statistics),
             "uniform_rows": table.source.plan.segments.uniform_rows or None,
         }
         if args.json:

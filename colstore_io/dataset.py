@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from . import config, formats, kernels_numpy
 from .errors import FormatError
+from .formats import ShardMeta, Statistics
 from .kernels import segments as kernels
 from .plan import NO_VALIDITY, DatasetPlan, FileEntry, Part
 from .schema import Schema
@@ -30,6 +31,9 @@ class Source:
     plan : DatasetPlan
     files : sequence of ByteFile
         In the order of ``plan.files``.
+    metas : sequence of ShardMeta, optional
+        In the same order: where the files' statistics are. Stays with the client: neither pickles nor restricted
+        sources carry it.
     backend : str
         ``"cpp"`` for the compiled kernels, ``"numpy"`` for their twins.
     max_workers : int, optional
@@ -45,11 +49,13 @@ class Source:
         plan: DatasetPlan,
         files: Sequence[ByteFile],
         *,
+        metas: Sequence[ShardMeta] = (),
         backend: str = "cpp",
         max_workers: int | None = None,
     ) -> None:
         self.plan = plan
         self.files = tuple(files)
+        self.metas = tuple(metas)
         self.backend = backend
         self.max_workers = max_workers
         self._prepare()
@@ -69,6 +75,7 @@ class Source:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.plan, self.files, self.backend, self.max_workers = state
+        self.metas = ()
         self._prepare()
 
     @property
@@ -232,18 +239,27 @@ class Source:
             max_workers=self.max_workers,
         )
 
+    @cached_property
+    def statistics(self) -> tuple[Statistics | None, ...]:
+        """Statistics of each file; those that the open did not bring along are fetched in one round, once."""
+        if not self.metas:
+            return (None,) * len(self.files)
+        self.metas = tuple(formats.read_statistics(self.files, self.metas))
+        return tuple(meta.statistics for meta in self.metas)
+
     def statistics_of(self, name: str) -> Mapping[str, NDArray[Any]] | None:
         """Return ``minimum``, ``maximum`` and ``usable`` per segment of a physical column.
 
         None when no file has statistics of it.
         """
         plan = self.plan
-        if not any(s is not None and name in s.minimum for s in plan.statistics):
+        known = self.statistics
+        if not any(s is not None and name in s.minimum for s in known):
             return None
-        dtype = next(s.minimum[name].dtype for s in plan.statistics if s is not None and name in s.minimum)
+        dtype = next(s.minimum[name].dtype for s in known if s is not None and name in s.minimum)
         counts = np.bincount(plan.segments.file, minlength=len(plan.files))
         minimum, maximum, usable = [], [], []
-        for statistics, count in zip(plan.statistics, counts.tolist(), strict=True):
+        for statistics, count in zip(known, counts.tolist(), strict=True):
             if statistics is None or name not in statistics.minimum:
                 minimum.append(np.zeros(count, dtype))
                 maximum.append(np.zeros(count, dtype))

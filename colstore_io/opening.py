@@ -155,7 +155,7 @@ def _source(opened: Sequence[tuple[ByteFile, memoryview]], options: OpenOptions)
         files = [file for file, _ in kept]
         metas = read_metas(files, [head for _, head in kept])
         plan = build_plan(metas, on_mismatch=options.on_mismatch)
-        return Source(plan, files, backend=options.backend, max_workers=options.max_workers)
+        return Source(plan, files, metas=metas, backend=options.backend, max_workers=options.max_workers)
     except BaseException:
         for file, _ in opened:
             file.close()

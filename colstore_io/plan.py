@@ -1,8 +1,8 @@
 """Many shards as one table: what there is, and where.
 
 A `DatasetPlan` holds the schema, the segment table, and how each file lays out its columns. It is immutable, has no
-open file in it, leaves its statistics behind when pickled, and with the files' URLs and version tokens is all that
-another process needs to read.
+open file and no statistics in it, and with the files' URLs and version tokens is all that another process needs to
+read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import warnings
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import SchemaMismatchError
-from .formats import ShardMeta, Statistics
+from .formats import ShardMeta
 from .schema import Field, Schema
 from .segments import Segments, partition_rows
 
@@ -142,8 +142,6 @@ class DatasetPlan:
     files : tuple of FileEntry
     layouts : tuple of FileLayout
     segments : Segments
-    statistics : tuple of Statistics or None, one per file
-        By physical column name; dropped when pickled: statistics stay with the client.
     """
 
     format: str
@@ -151,7 +149,6 @@ class DatasetPlan:
     files: tuple[FileEntry, ...]
     layouts: tuple[FileLayout, ...]
     segments: Segments
-    statistics: tuple[Statistics | None, ...] = field(compare=False)
 
     @property
     def n_rows(self) -> int:
@@ -187,7 +184,6 @@ class DatasetPlan:
             "files": tuple(FileEntry(*entry) for entry in files),
             "layouts": tuple(_unpack_layout(packed) for packed in layouts),
             "segments": table,
-            "statistics": (None,) * len(files),
         }
         for name, value in restored.items():
             object.__setattr__(self, name, value)
@@ -245,7 +241,7 @@ class DatasetPlan:
     ) -> DatasetPlan:
         """Return the plan of segments [low, high) and columns `names` alone: what one task needs.
 
-        Attributes and statistics stay behind, and so do stored categories, unless `categories` names their column.
+        Attributes stay behind, and so do stored categories, unless `categories` names their column.
         """
         positions = [self.schema.index(name) for name in names]
         first, last = (
@@ -259,7 +255,6 @@ class DatasetPlan:
             tuple(replace(entry, layout=used.index(entry.layout)) for entry in entries),
             tuple(self.layouts[i].select(positions) for i in used),
             self.segments.take(low, high),
-            (None,) * len(entries),  # those of the whole plan count all segments of a file
         )
 
 
@@ -298,9 +293,7 @@ def build_plan(metas: Sequence[ShardMeta], *, on_mismatch: OnMismatch = "strict"
         np.concatenate([np.zeros(1, np.int64), np.cumsum(rows, dtype=np.int64)]),
         np.concatenate([meta.body_start for meta in metas]),
     )
-    return DatasetPlan(
-        metas[0].format, schema, tuple(entries), tuple(layouts), segments, tuple(m.statistics for m in metas)
-    )
+    return DatasetPlan(metas[0].format, schema, tuple(entries), tuple(layouts), segments)
 
 
 def merge_plans(
@@ -328,14 +321,13 @@ def merge_plans(
         tuple(entries),
         tuple(layouts),
         Segments.concatenate([plan.segments for plan, _ in kept], [len(plan.files) for plan, _ in kept]),
-        tuple(statistics for plan, _ in kept for statistics in plan.statistics),
     )
 
 
 def _empty_plan() -> DatasetPlan:
     nothing = np.zeros(0, np.int64)
     table = Segments(nothing.astype(np.int32), np.zeros(1, np.int64), nothing)
-    return DatasetPlan("cstore", Schema(()), (), (), table, ())
+    return DatasetPlan("cstore", Schema(()), (), (), table)
 
 
 def _file_layout(schema: Schema, meta: ShardMeta) -> FileLayout:

@@ -292,7 +292,10 @@ def _merge(
         on_mismatch=options.on_mismatch,
     )
     files = [file for source, _ in children for file in source.files]
-    return Source(plan, files, backend=options.backend, max_workers=options.max_workers), paths
+    metas = [meta for source, _ in children for meta in source.metas]
+    if len(metas) != len(files):
+        metas = []  # one came out of a pickle, which carries no statistics
+    return Source(plan, files, metas=metas, backend=options.backend, max_workers=options.max_workers), paths
 
 
 def _close_all(sources: Sequence[Source]) -> None:

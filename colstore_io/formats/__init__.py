@@ -31,9 +31,9 @@ class Statistics:
 
     Attributes
     ----------
-    minimum, maximum : dict of str to ndarray, shape (R,)
+    minimum, maximum : mapping of str to ndarray, shape (R,)
         In native byte order. Meaningless where not usable.
-    usable : dict of str to ndarray of bool, shape (R,)
+    usable : mapping of str to ndarray of bool, shape (R,)
         Whether the bounds of this segment may be trusted. Columns that never have bounds (strings) are left out.
     """
 
@@ -210,6 +210,10 @@ class Format(Protocol):
         """Return what the headers of `files` say; a few rounds of reads for all of them together."""
         ...
 
+    def read_statistics(self, files: Sequence[ByteFile], metas: Sequence[ShardMeta]) -> list[ShardMeta]:
+        """Return `metas` with the statistics that the files have and that are not there yet; one round at most."""
+        ...
+
     def read_header(self, file: ByteFile, head: memoryview) -> HeaderInfo:
         """Return what the header of one file says, without looking at its records."""
         ...
@@ -217,6 +221,14 @@ class Format(Protocol):
     def verify_file(self, file: ByteFile) -> list[Problem]:
         """Check everything the format allows, in bounded memory."""
         ...
+
+
+def read_statistics(files: Sequence[ByteFile], metas: Sequence[ShardMeta]) -> list[ShardMeta]:
+    """Return `metas`, all of one format, with the statistics that the files have."""
+    from .cstore import FORMAT as CSTORE
+
+    known: Format = CSTORE
+    return known.read_statistics(files, metas)
 
 
 def detect(head: bytes | memoryview, path: str) -> Format:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...storage import ByteFile
 from .header import MAGIC
-from .reader import HeaderInfo, read_header, read_metadata
+from .reader import HeaderInfo, read_header, read_metadata, read_statistics
 
 if TYPE_CHECKING:
     from .. import Problem, ShardMeta
@@ -30,6 +30,10 @@ class CstoreFormat:
     def read_metadata(self, files: Sequence[ByteFile], heads: Sequence[memoryview]) -> list[ShardMeta]:
         """Return what the files hold; see `reader.read_metadata`."""
         return read_metadata(files, heads)
+
+    def read_statistics(self, files: Sequence[ByteFile], metas: Sequence[ShardMeta]) -> list[ShardMeta]:
+        """Fetch statistics that are not there yet; see `reader.read_statistics`."""
+        return read_statistics(files, metas)
 
     def read_header(self, file: ByteFile, head: memoryview) -> HeaderInfo:
         """Return what the header of one file says; see `reader.read_header`."""
