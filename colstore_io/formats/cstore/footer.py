@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,11 +20,12 @@ from .. import Statistics
 __all__ = [
     "FOOTER_MAGIC",
     "Bounds",
+    "ColumnEntries",
+    "FooterLayout",
     "check_statistics_columns",
     "decode_statistics",
     "empty_statistics",
     "encode_statistics",
-    "entry_places",
     "footer_size",
     "record_statistics",
     "statistics_entries",
@@ -166,12 +168,74 @@ def encode_statistics(columns: Sequence[PhysicalColumn], entries: Sequence[Seque
 
 def footer_size(columns: Sequence[PhysicalColumn], n_records: int) -> int | None:
     """Return the exact size of the footer of such a file, or None when no footer can name the columns."""
-    try:
-        check_statistics_columns(columns)
-    except ValueError:
-        return None
-    values = sum(2 * c.itemsize + 1 for c in columns) * n_records
-    return _HEAD.size + len(_names(columns)) + values + _U32.size
+    layout = FooterLayout.of(columns, n_records)
+    return None if layout is None else layout.size
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnEntries:
+    """Where a footer keeps what it says about one column: offsets of minima, maxima and flags."""
+
+    dtype: np.dtype[Any]
+    minimum: int
+    maximum: int
+    flags: int
+
+
+@dataclass(frozen=True, slots=True)
+class FooterLayout:
+    """The footer that files of these columns and that many records have: everything but the values is known.
+
+    Attributes
+    ----------
+    prefix : bytes
+        Magic, version, counts, names and dtypes.
+    entries : dict of str to ColumnEntries
+        In file order, string columns included.
+    n_records, size : int
+    """
+
+    prefix: bytes
+    entries: Mapping[str, ColumnEntries]
+    n_records: int
+    size: int
+
+    @classmethod
+    def of(cls, columns: Sequence[PhysicalColumn], n_records: int) -> FooterLayout | None:
+        """Return the layout, or None when no footer can name the columns."""
+        try:
+            check_statistics_columns(columns)
+        except ValueError:
+            return None
+        prefix = _HEAD.pack(FOOTER_MAGIC, FOOTER_VERSION, len(columns), n_records) + _names(columns)
+        entries: dict[str, ColumnEntries] = {}
+        position = len(prefix)
+        for column in columns:
+            width = n_records * column.itemsize
+            entries[column.name] = ColumnEntries(
+                column.dtype, position, position + width, position + 2 * width
+            )
+            position += 2 * width + n_records
+        return cls(prefix, entries, n_records, position + _U32.size)
+
+    def accepts(self, data: bytes) -> bool:
+        """Whether `data` is such a footer, undamaged."""
+        if len(data) != self.size or not data.startswith(self.prefix):
+            return False
+        if zlib.crc32(memoryview(data)[:-4]) != _U32.unpack(data[-4:])[0]:
+            return False
+        n = self.n_records
+        if n > 64:  # from here on NumPy's call overhead pays
+            return all(np.frombuffer(data, np.uint8, n, e.flags).max() <= 1 for e in self.entries.values())
+        return not any(n and max(data[e.flags : e.flags + n]) > 1 for e in self.entries.values())
+
+    def decode(self, data: bytes | memoryview) -> Statistics | None:
+        """Return what a footer says, or None when anything about it is inconsistent; see `decode_statistics`."""
+        owned = bytes(data)
+        if not self.accepts(owned):
+            return None
+        decoded = _Decoded(self, owned)
+        return Statistics(_Part(decoded, 0), _Part(decoded, 1), _Part(decoded, 2))
 
 
 def decode_statistics(
@@ -182,55 +246,81 @@ def decode_statistics(
     Parameters
     ----------
     data : buffer
-        Bytes from the footer's offset to the end of the file.
+        Bytes from the footer's offset to the end of the file. Copied.
     columns, n_records
         What the header and the records say.
 
     Returns
     -------
     Statistics or None
-        Arrays in native byte order that own their memory. String columns are left out: their bounds are never
-        used. An entry is usable when it is flagged prunable, neither bound is NaN or NaT, and minimum <= maximum.
+        Mappings whose arrays are made when they are asked for, in native byte order, read-only. String columns
+        are left out: their bounds are never used. An entry is usable when it is flagged prunable, neither bound
+        is NaN or NaT, and minimum <= maximum.
     """
-    if len(data) != footer_size(columns, n_records):
-        return None
-    data = bytes(data)
-    places = entry_places(data, columns, n_records)
-    if places is None:
-        return None
-    minimum: dict[str, NDArray[Any]] = {}
-    maximum: dict[str, NDArray[Any]] = {}
-    usable: dict[str, NDArray[np.bool_]] = {}
-    for column, (low_at, high_at, flags_at) in zip(columns, places, strict=True):
-        if column.dtype.kind in _BOUNDED_KINDS:
-            low = _values(data, column.dtype, n_records, low_at)
-            high = _values(data, column.dtype, n_records, high_at)
-            flags = np.frombuffer(data, np.uint8, n_records, flags_at)
-            with np.errstate(invalid="ignore"):
-                ordered = low <= high  # false for NaN and NaT
-            minimum[column.name], maximum[column.name] = low, high
-            usable[column.name] = (flags != 0) & ordered
-    return Statistics(minimum, maximum, usable)
+    layout = FooterLayout.of(columns, n_records)
+    return None if layout is None else layout.decode(data)
 
 
-def entry_places(
-    data: bytes, columns: Sequence[PhysicalColumn], n_records: int
-) -> list[tuple[int, int, int]] | None:
-    """Return for each column where its minima, maxima and flags begin, or None when the footer is inconsistent."""
-    names = _names(columns)
-    head = _HEAD.pack(FOOTER_MAGIC, FOOTER_VERSION, len(columns), n_records)
-    if not data.startswith(head + names) or zlib.crc32(data[:-4]) != _U32.unpack(data[-4:])[0]:
-        return None
-    places = []
-    position = len(head) + len(names)
-    for column in columns:
-        width = n_records * column.itemsize
-        flags = np.frombuffer(data, np.uint8, n_records, position + 2 * width)
-        if flags.size and flags.max() > 1:
-            return None
-        places.append((position, position + width, position + 2 * width))
-        position += 2 * width + n_records
-    return places
+class _Decoded:
+    """A checked footer. Columns are decoded on demand: a file has many, a query asks for few."""
+
+    __slots__ = ("_cache", "data", "layout")
+
+    def __init__(self, layout: FooterLayout, data: bytes) -> None:
+        self.layout = layout
+        self.data = data
+        # Filled without a lock: two threads may decode one column twice, with equal results.
+        self._cache: dict[str, tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_Decoded, (self.layout, self.data))
+
+    def column(self, name: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
+        known = self._cache.get(name)
+        if known is not None:
+            return known
+        entry = self.layout.entries[name]
+        if entry.dtype.kind not in _BOUNDED_KINDS:
+            raise KeyError(name)
+        n = self.layout.n_records
+        low = _values(self.data, entry.dtype, n, entry.minimum)
+        high = _values(self.data, entry.dtype, n, entry.maximum)
+        flags = np.frombuffer(self.data, np.uint8, n, entry.flags)
+        with np.errstate(invalid="ignore"):
+            usable = (flags != 0) & (low <= high)  # the comparison is false for NaN and NaT
+        for array in (low, high, usable):
+            array.flags.writeable = False
+        self._cache[name] = low, high, usable
+        return low, high, usable
+
+
+class _Part(Mapping[str, NDArray[Any]]):
+    """The minima, the maxima or the usable flags of a footer, by column name."""
+
+    __slots__ = ("_decoded", "_number")
+
+    def __init__(self, decoded: _Decoded, number: int) -> None:
+        self._decoded = decoded
+        self._number = number
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_Part, (self._decoded, self._number))
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._decoded.column(name)[self._number]
+
+    def __contains__(self, name: object) -> bool:
+        entry = self._decoded.layout.entries.get(name)  # type: ignore[call-overload]
+        return entry is not None and entry.dtype.kind in _BOUNDED_KINDS
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, e in self._decoded.layout.entries.items() if e.dtype.kind in _BOUNDED_KINDS)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
 
 
 def _values(data: bytes, dtype: np.dtype[Any], count: int, offset: int) -> NDArray[Any]:

@@ -22,7 +22,7 @@ from ...schema import PhysicalColumn, Schema
 from ...storage import ByteFile, read_ranges
 from .. import ShardMeta
 from .extras import SchemaReading, schema_from_columns
-from .footer import decode_statistics, footer_size
+from .footer import FooterLayout
 from .header import FORMAT_VERSION, Header, ManifestCache, MoreBytes, parse_header
 from .manifest import Manifest, physical_columns
 from .records import RecordIndex, RecordWalk, walk_all
@@ -257,16 +257,18 @@ def _with_statistics(
 ) -> list[ShardMeta]:
     footers: dict[int, memoryview] = {}
     wanted: list[int] = []
-    sizes: dict[tuple[int, int], int | None] = {}
+    layouts: dict[tuple[int, int], FooterLayout | None] = {}  # equal for files of equal manifests
+    chosen: dict[int, FooterLayout] = {}
     for i, (file, meta, head) in enumerate(zip(files, metas, heads, strict=True)):
         if meta.statistics is not None or meta.stats_offset < meta.committed_end or meta.n_records == 0:
             continue
         key = (id(meta.columns), meta.n_records)
-        if key not in sizes:
-            sizes[key] = footer_size(meta.columns, meta.n_records)
-        size = sizes[key]
-        if size is None or meta.stats_offset + size != meta.file_size:
+        if key not in layouts:
+            layouts[key] = FooterLayout.of(meta.columns, meta.n_records)
+        layout = layouts[key]
+        if layout is None or meta.stats_offset + layout.size != meta.file_size:
             continue
+        chosen[i] = layout
         if len(head) >= meta.file_size:
             footers[i] = head[meta.stats_offset : meta.file_size]
         elif everything or not _is_remote(file):
@@ -285,7 +287,7 @@ def _with_statistics(
                     footers[i] = read_ranges([request])[0]
     result = list(metas)
     for i, footer in footers.items():
-        decoded = decode_statistics(footer, metas[i].columns, metas[i].n_records)
+        decoded = chosen[i].decode(footer)
         if decoded is not None:
             result[i] = replace(metas[i], statistics=decoded)
     return result

@@ -17,7 +17,7 @@ from ...errors import FormatError
 from ...schema import PhysicalColumn
 from ...storage import ByteFile
 from .. import Problem, ShardMeta
-from .footer import entry_places, footer_size
+from .footer import FooterLayout
 from .header import COUNTERS_OFFSET, COUNTERS_SIZE, Header
 from .reader import inspect_file
 from .records import RECORD_HEADER_SIZE, body_bytes
@@ -219,18 +219,19 @@ def _check_statistics(
 ) -> None:
     """Recompute every entry of the footer."""
     offset = header.stats_offset
-    size = footer_size(meta.columns, meta.n_records)
-    if size is None or offset < 0 or offset + size != file.size:
+    layout = FooterLayout.of(meta.columns, meta.n_records)
+    if layout is None or offset < 0 or offset + layout.size != file.size:
         findings.error(
             "is not of the size that these columns and records need; it is ignored", "statistics", offset
         )
         return
-    data = bytes(file.read(offset, size))
-    places = entry_places(data, meta.columns, meta.n_records)
-    if places is None:
+    data = bytes(file.read(offset, layout.size))
+    if not layout.accepts(data):
         findings.error("is damaged (checksum or names do not fit); it is ignored", "statistics", offset)
         return
-    for column, (low_at, high_at, flags_at) in zip(meta.columns, places, strict=True):
+    for column in meta.columns:
+        entries = layout.entries[column.name]
+        low_at, high_at, flags_at = entries.minimum, entries.maximum, entries.flags
         prefix = meta.column_prefix(column.name)
         width = column.itemsize
         for r, (rows, start) in enumerate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tracemalloc
 import zlib
 from typing import Any
@@ -113,14 +114,32 @@ def resealed(data: bytes, offset: int, change: Any) -> bytes:
     return data[:offset] + bytes(body) + zlib.crc32(body).to_bytes(4, "little")
 
 
-def test_flags_other_than_zero_and_one_void_the_footer() -> None:
-    data = sample()
+@pytest.mark.parametrize("records", [2, 200])
+def test_flags_other_than_zero_and_one_void_the_footer(records: int) -> None:
+    data = build([{"i": np.arange(3, dtype="<i4"), "f": np.array([0.5, 1, 2])}] * records, statistics=True)
     meta = read(data)
+    assert meta.statistics is not None
 
     def change(body: bytearray) -> None:
         body[-1] = 2
 
     assert read(resealed(data, meta.stats_offset, change)).statistics is None
+
+
+def test_statistics_pickle_as_the_bytes_of_the_footer() -> None:
+    data = sample()
+    meta = read(data)
+    assert meta.statistics is not None
+    before = len(pickle.dumps(meta))
+    assert dict(meta.statistics.usable).keys() == {"i", "f", "b"}
+    assert len(pickle.dumps(meta)) == before  # what was decoded meanwhile stays behind
+    back = pickle.loads(pickle.dumps(meta)).statistics
+    assert back.minimum["f"].tolist() == meta.statistics.minimum["f"].tolist() == [0.5, 0.5]
+    assert "s" not in back.usable
+    with pytest.raises(KeyError):
+        back.usable["s"]
+    with pytest.raises(ValueError, match="read-only"):
+        back.minimum["f"][0] = 1
 
 
 @pytest.mark.parametrize("low", [float("nan"), 9.0])
