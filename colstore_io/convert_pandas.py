@@ -174,7 +174,8 @@ def _text(field: Field, data: Any, *, nan: bool) -> Any:
     except ValueError:
         if field.nullable or data.dtype.kind != "U":
             raise
-        return pd.array(data.astype(object), dtype=object)  # not Unicode: as it is
+        # Not Unicode: objects, in a Series so that pandas does not try to make text of them again.
+        return pd.Series(data.astype(object), dtype=object)
     dtype: Any = pd.StringDtype("pyarrow", na_value=np.nan) if nan and modern else pd.StringDtype("pyarrow")
     return pd.Series(array, dtype=dtype, copy=False).array
 
