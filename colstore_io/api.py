@@ -288,7 +288,7 @@ def info(path: Any, *, storage_options: Mapping[str, Any] | None = None) -> Info
             header.format_version,
             header.committed_rows,
             header.n_records,
-            header.schema.names,
+            header.names,
             file.size,
             header.n_records > 1,
         )

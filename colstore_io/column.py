@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -93,9 +94,9 @@ class ColumnView(NDArrayOperatorsMixin):
         return np.dtype(np.bool_) if self._part[1] else convert.dtype_of(self._field)
 
     @property
-    def attrs(self) -> Mapping[str, Any]:
-        """Attributes stored with the column."""
-        return self._field.attrs
+    def attrs(self) -> dict[str, Any]:
+        """Attributes stored with the column (a copy)."""
+        return copy.deepcopy({**self._field.attrs})
 
     def _resolved(self, source: Source) -> RowSelection:
         return Range(0, 1, source.n_rows) if self._rows is None else self._rows.resolve(source)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from . import config, threads
 from .dataset import Source
 from .plan import NO_VALIDITY, Part
+from .schema import native
 from .selection import Index, Mask, Range, RowSelection, out_of_range
 from .storage import read_ranges
 
@@ -112,11 +113,11 @@ def _targets(
     source: Source, parts: tuple[Part, ...], count: int, out: Sequence[NDArray[Any]] | None
 ) -> list[NDArray[Any]]:
     if out is None:
-        return [np.empty(count, _native(source, part)) for part in parts]
+        return [np.empty(count, native(source.part_dtype(part))) for part in parts]
     if len(out) != len(parts):
         raise ValueError(f"out has {len(out)} arrays for {len(parts)} columns")
     for target, part in zip(out, parts, strict=True):
-        dtype = _native(source, part)
+        dtype = native(source.part_dtype(part))
         if target.dtype != dtype or target.shape != (count,):
             raise ValueError(
                 f"out must have dtype {dtype} and shape ({count},), got {target.dtype} and {target.shape}"
@@ -124,11 +125,6 @@ def _targets(
         if not (target.flags.c_contiguous and target.flags.writeable):
             raise ValueError("out must be C-contiguous and writable")
     return list(out)
-
-
-def _native(source: Source, part: Part) -> np.dtype[Any]:
-    dtype = source.part_dtype(part)
-    return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 def _check_rows(source: Source, rows: Index) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import SchemaMismatchError
+from .errors import FormatError, SchemaMismatchError
 from .formats import ShardMeta
 from .schema import Field, Schema
 from .segments import Segments, partition_rows
@@ -288,6 +288,10 @@ def build_plan(metas: Sequence[ShardMeta], *, on_mismatch: OnMismatch = "strict"
         entries.append(FileEntry(number, meta.committed_end, meta.fingerprint, meta.n_records, meta.n_rows))
     counts = np.array([meta.record_rows.shape[0] for meta in metas])
     rows = np.concatenate([meta.record_rows for meta in metas])
+    if (
+        sum(meta.n_rows for meta in metas) > np.iinfo(np.int64).max
+    ):  # only files without columns can claim so many
+        raise FormatError("the files have more than 2**63 - 1 rows together", path=metas[0].path)
     segments = Segments(
         np.repeat(np.arange(len(metas), dtype=np.int32), counts),
         np.concatenate([np.zeros(1, np.int64), np.cumsum(rows, dtype=np.int64)]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import os
 from collections.abc import Sequence
@@ -60,7 +61,7 @@ class Table(TableOps):
     @property
     def attrs(self) -> dict[str, Any]:
         """Attributes stored with the table."""
-        return {**self._source.schema.attrs}
+        return copy.deepcopy({**self._source.schema.attrs})  # files with equal manifests share one object
 
     @property
     def paths(self) -> tuple[str, ...]:
