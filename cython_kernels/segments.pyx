@@ -59,6 +59,7 @@ cdef extern from "segment_table.h" nogil:
         ROUTE_CURSOR
     const bucket_index *get_buckets(segment_table *t)
     int looks_sorted(const int64_t *indices, int64_t n)
+    int looks_dense(const int64_t *indices, int64_t n)
 
 cdef extern from "gather.h" nogil:
     int64_t check_span(const int64_t *indices, int64_t begin, int64_t end, int64_t n_rows)
@@ -70,12 +71,20 @@ cdef extern from "gather.h" nogil:
 cdef extern from "mask.h" nogil:
     enum:
         MASK_CHUNK_ROWS_C "MASK_CHUNK_ROWS"
-    int64_t count_true(const uint8_t *mask, int64_t n)
-    int compress_span(const segment_table *t, int64_t c, const uint8_t *mask, int64_t begin, int64_t end,
+    enum:
+        ISA_PORTABLE
+        ISA_AVX2
+        ISA_AVX512
+    int detect_isa()
+    int64_t count_true(int isa, const uint8_t *mask, int64_t n)
+    int compress_span(const segment_table *t, int isa, int64_t c, const uint8_t *mask, int64_t begin, int64_t end,
                       char *q, char *stop)
-    int mask_hits_gap(const segment_table *t, const uint8_t *mask)
+    int mask_hits_gap(const segment_table *t, int isa, const uint8_t *mask)
 
 MASK_CHUNK_ROWS = MASK_CHUNK_ROWS_C
+
+# Best instruction set of this machine, found once.
+cdef int best_isa = detect_isa()
 
 # Rows that one turn of a thread gathers: long enough (0.2 ms) to hide the hand-out, short enough to balance.
 cdef int64_t TAKE_CHUNK_ROWS = 1 << 16
@@ -223,7 +232,7 @@ cdef int copy_rows(const segment_table *t, int64_t start, int64_t step, int64_t 
     return failed
 
 
-cdef int compress_chunk(const segment_table *t, const uint8_t *mask, int64_t n, const int64_t *offsets,
+cdef int compress_chunk(const segment_table *t, int isa, const uint8_t *mask, int64_t n, const int64_t *offsets,
                         char **out, int64_t chunk) noexcept nogil:
     cdef int64_t begin = chunk * MASK_CHUNK_ROWS_C, c
     cdef int64_t end = min(begin + MASK_CHUNK_ROWS_C, n)
@@ -231,27 +240,27 @@ cdef int compress_chunk(const segment_table *t, const uint8_t *mask, int64_t n, 
     if offsets[chunk] == offsets[chunk + 1]:
         return 0
     for c in range(t.n_columns):
-        failed |= compress_span(t, c, mask, begin, end, out[c] + offsets[chunk] * t.itemsize[c],
+        failed |= compress_span(t, isa, c, mask, begin, end, out[c] + offsets[chunk] * t.itemsize[c],
                                 out[c] + offsets[chunk + 1] * t.itemsize[c])
     return failed
 
 
-cdef int compress_rows(const segment_table *t, const uint8_t *mask, int64_t n, const int64_t *offsets,
+cdef int compress_rows(const segment_table *t, int isa, const uint8_t *mask, int64_t n, const int64_t *offsets,
                        char **out, int threads) noexcept nogil:
     cdef int64_t chunks = ceil_div(n, MASK_CHUNK_ROWS_C), turn
     cdef int failed = 0
     if threads == 1:
         for turn in range(chunks):
-            failed |= compress_chunk(t, mask, n, offsets, out, turn)
+            failed |= compress_chunk(t, isa, mask, n, offsets, out, turn)
         return failed
     for turn in prange(chunks, schedule="dynamic", chunksize=4, num_threads=threads):
-        failed |= compress_chunk(t, mask, n, offsets, out, spread_chunk(turn, chunks, threads))
+        failed |= compress_chunk(t, isa, mask, n, offsets, out, spread_chunk(turn, chunks, threads))
     return failed
 
 
 cdef void count_chunk(const uint8_t *mask, int64_t n, int64_t *offsets, int64_t chunk) noexcept nogil:
     cdef int64_t begin = chunk * MASK_CHUNK_ROWS_C
-    offsets[chunk + 1] = count_true(mask + begin, min(<int64_t>MASK_CHUNK_ROWS_C, n - begin))
+    offsets[chunk + 1] = count_true(best_isa, mask + begin, min(<int64_t>MASK_CHUNK_ROWS_C, n - begin))
 
 
 cdef void count_chunks(const uint8_t *mask, int64_t n, int64_t *offsets, int threads) noexcept nogil:
@@ -294,6 +303,19 @@ cdef dict _ROUTES = {
     "search": ROUTE_SEARCH,
     "cursor": ROUTE_CURSOR,
 }
+
+
+cdef int pick_isa(object forced) except -1:
+    """Instruction set of a compaction; the best one unless `forced` names another."""
+    cdef int isa
+    if forced is None:
+        return best_isa
+    if forced not in ("avx512", "avx2", "portable"):
+        raise ValueError(f"route must be one of avx512, avx2, portable, got {forced!r}")
+    isa = {"avx512": best_isa, "avx2": ISA_AVX2, "portable": ISA_PORTABLE}[forced]
+    if isa > best_isa or (forced == "avx512" and best_isa < ISA_AVX512):
+        raise ValueError(f"route {forced!r} needs instructions that this machine does not have")
+    return isa
 
 
 cdef int check_threads(object threads) except -1:
@@ -395,7 +417,7 @@ cdef class SegmentTable:
     def __reduce__(self):
         raise TypeError("a SegmentTable holds addresses of this process and cannot be pickled")
 
-    cdef int pick_route(self, const int64_t *indices, int64_t n, object forced) except -1:
+    cdef int pick_route(self, int64_t n, bint ascending, object forced) except -1:
         cdef segment_table *t = &self.table
         cdef int route
         if forced is not None:
@@ -409,7 +431,7 @@ cdef class SegmentTable:
             return route
         if t.n_segments == 1:
             return ROUTE_AFFINE
-        if n >= SAMPLER_MINIMUM and looks_sorted(indices, n):
+        if ascending:
             return ROUTE_CURSOR
         if t.uniform_rows > 0:
             return ROUTE_UNIFORM
@@ -422,6 +444,7 @@ cdef class SegmentTable:
         cdef segment_table *t = &self.table
         cdef int team = check_threads(threads), way
         cdef int64_t distance = prefetch, bad, n
+        cdef bint ascending
         cdef const bucket_index *b = NULL
         cdef Py_buffer view
         cdef const int64_t *rows
@@ -437,7 +460,10 @@ cdef class SegmentTable:
                 return -1
             if t.n_segments == 0:
                 return 0  # no row is stored: the first index is as bad as any
-            way = self.pick_route(rows, n, route)
+            ascending = n >= SAMPLER_MINIMUM and looks_sorted(rows, n)
+            if ascending and looks_dense(rows, n):
+                distance = 0
+            way = self.pick_route(n, ascending, route)
             with nogil:
                 if way == ROUTE_BUCKET:
                     b = get_buckets(t)
@@ -478,7 +504,7 @@ cdef class SegmentTable:
 
     def compress(self, mask, offsets, out, *, threads=1, route=None):
         cdef segment_table *t = &self.table
-        cdef int team = check_threads(threads), failed
+        cdef int team = check_threads(threads), isa = pick_isa(route), failed
         cdef _Targets targets = _Targets()
         cdef Py_buffer mask_view, offsets_view
         cdef int64_t n, chunks, k
@@ -509,9 +535,9 @@ cdef class SegmentTable:
                     failed = 1
                 with nogil:
                     if not failed and t.has_gaps:
-                        failed = mask_hits_gap(t, flags)
+                        failed = mask_hits_gap(t, best_isa, flags)
                     if not failed:
-                        failed = 2 * compress_rows(t, flags, n, prefix, targets.pointers, team)
+                        failed = 2 * compress_rows(t, isa, flags, n, prefix, targets.pointers, team)
                 if failed == 1:
                     raise ValueError("the mask selects a row that lies in no segment")
                 if failed:
@@ -563,7 +589,7 @@ def openmp_enabled():
 
 
 def instruction_sets():
-    return ("portable",)
+    return ("avx512", "avx2", "portable")[2 - min(best_isa, <int>ISA_AVX512):]
 
 
 def _divide(n, d, *, portable=False):
