@@ -84,7 +84,9 @@ def read_back(path: Any) -> dict[str, list[Any]]:
         columns: dict[str, list[Any]] = {}
         for column in meta.columns:
             parts = [
-                np.frombuffer(data, column.dtype, int(rows), int(start + rows * meta.column_prefix(column.name)))
+                np.frombuffer(
+                    data, column.dtype, int(rows), int(start + rows * meta.column_prefix(column.name))
+                )
                 for rows, start in zip(meta.record_rows, meta.body_start, strict=True)
             ]
             columns[column.name] = np.concatenate(parts).tolist() if parts else []

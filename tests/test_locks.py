@@ -31,7 +31,9 @@ else:
 
 
 def other_process(script: str, *arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True, timeout=60
+    )
     return done.stdout.strip()
 
 
@@ -120,7 +122,9 @@ def test_lock_on_a_file_that_was_renamed_over_is_not_trusted(
         assert file.is_current()
 
 
-def test_lock_on_a_file_that_is_gone_is_file_not_found(some_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_on_a_file_that_is_gone_is_file_not_found(
+    some_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = fcntl.flock
 
     def flock(fd: int, operation: int) -> None:
