@@ -28,14 +28,6 @@ __all__ = ["Binder"]
 
 BOOL = nodes.BOOL
 NUMERIC = "biuf"
-FLIPPED: dict[str, Operator] = {
-    "less": "greater",
-    "less_equal": "greater_equal",
-    "greater": "less",
-    "greater_equal": "less_equal",
-    "equal": "equal",
-    "not_equal": "not_equal",
-}
 
 
 class _UnknownColumnError(QueryError, ColumnNotFoundError):
@@ -104,10 +96,8 @@ class Binder:
     # ---- comparisons ----
 
     def _comparison(self, expr: Expr, op: Operator, left: Expr, right: Expr) -> nodes.Node:
-        if isinstance(left, Constant):
-            if isinstance(right, Constant):
-                raise QueryError(f"{brief(expr)} compares two constants")
-            left, right, op = right, left, FLIPPED[op]
+        if isinstance(left, Constant):  # `call` puts the only constant on the right
+            raise QueryError(f"{brief(expr)} compares two constants")
         operand = self.value(left)
         if isinstance(right, Constant):
             return _compare_literal(expr, op, operand, right.value)
@@ -143,7 +133,9 @@ class Binder:
             soft = any_null
         elif arrow:
             others = [member for member in expr.members if not (is_null(member) or is_nan(member))]
-            all_times = bool(others) and all(isinstance(m, Instant | np.datetime64 | np.timedelta64) for m in others)
+            all_times = bool(others) and all(
+                isinstance(m, Instant | np.datetime64 | np.timedelta64) for m in others
+            )
             soft = Null.NAT in expr.members or (any_null and all_times)
         else:
             soft = nan

@@ -41,7 +41,15 @@ MAX_NODES = 100_000
 """Largest tree. An expression that doubles itself in a loop is stopped here and not by the memory of the machine."""
 
 ASSOCIATIVE = frozenset({"logical_and", "logical_or", "bitwise_and", "bitwise_or"})
-COMPARISONS = frozenset({"less", "less_equal", "greater", "greater_equal", "equal", "not_equal"})
+COMPARISONS = {
+    "less": "greater",
+    "less_equal": "greater_equal",
+    "greater": "less",
+    "greater_equal": "less_equal",
+    "equal": "equal",
+    "not_equal": "not_equal",
+}
+"""The comparisons, each with its name after the sides are swapped."""
 
 Inclusive = Literal["both", "neither", "left", "right"]
 
@@ -441,8 +449,14 @@ def lift(value: object) -> Expr:
 
 
 def call(function: str, *operands: object) -> Expr:
-    """Build a `Call`; chains of one associative and/or are kept flat, so that long ones stay shallow."""
+    """Build a `Call` in its canonical form.
+
+    Chains of one associative and/or are flat, so that long ones stay shallow; a constant compared with an expression
+    stands on the right, as Python itself arranges it for ``3 < col("x")``.
+    """
     args = tuple(map(lift, operands))
+    if function in COMPARISONS and isinstance(args[0], Constant) and not isinstance(args[1], Constant):
+        function, args = COMPARISONS[function], (args[1], args[0])
     if function in ASSOCIATIVE:
         args = tuple(
             part

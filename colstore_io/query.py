@@ -119,7 +119,7 @@ class _Parser:
         self._text = text
         self._columns = set(columns)
         self._params = params
-        self._lines: list[str] = []
+        self._encoded = b""  # of what Python parses; ast counts in UTF-8 bytes
         self._mark = ""  # stands for the @ of parameters in the text that Python parses
         self._offset = len(text) - len(text.lstrip())
 
@@ -138,7 +138,7 @@ class _Parser:
             raise self._error("could not parse query", reason, position) from None
         except (ValueError, MemoryError, RecursionError, OverflowError) as exc:
             raise self._error("could not parse query", str(exc) or "too deeply nested", None) from None
-        self._source = source
+        self._encoded = source.encode("utf-8", "surrogatepass")
         expr = self._convert(tree.body, 1)
         if not expr.columns:
             raise self._error("query", "must reference at least one column", None)
@@ -168,7 +168,7 @@ class _Parser:
         return str(exc.args[0]), None
 
     def _position(self, node: ast.AST) -> int:
-        """Return the position of a node in characters (ast counts UTF-8 bytes)."""
+        """Return the position of a node in characters."""
         bytes_before = getattr(node, "col_offset", 0)
         return len(
             self._source.encode("utf-8", "surrogatepass")[:bytes_before].decode("utf-8", "surrogatepass")
@@ -214,7 +214,7 @@ class _Parser:
 
     def _spelling(self, node: ast.Name) -> str:
         """Return the name as written: Python normalises identifiers (NFKC), column names are not normalised."""
-        return ast.get_source_segment(self._source, node) or node.id
+        return self._encoded[node.col_offset : node.end_col_offset].decode("utf-8", "surrogatepass")
 
     def _parameter(self, node: ast.expr) -> tuple[bool, object]:
         """Return whether `node` is a parameter, and its value."""

@@ -104,7 +104,9 @@ class Case:
 LITERALS: dict[str, st.SearchStrategy[Any]] = {
     "f": st.sampled_from([*FLOATS, 0, 3, True, np.float32(0.5), np.nan, -1]),
     "g": st.sampled_from([0.1, np.float64(0.1), np.float32(0.1), 1, 16777217, np.int64(16777217), np.nan]),
-    "i": st.sampled_from([*INTS, 2.5, -0.5, np.nan, np.inf, -np.inf, 2**70, -(2**70), True, np.int8(3), np.uint64(2)]),
+    "i": st.sampled_from(
+        [*INTS, 2.5, -0.5, np.nan, np.inf, -np.inf, 2**70, -(2**70), True, np.int8(3), np.uint64(2)]
+    ),
     "u": st.sampled_from([-1, 0, 3, 2**63, 2**64 - 1, 2**64, 1.5, np.nan, np.int64(-5)]),
     "b": st.sampled_from([True, False, 0, 1, 2, 0.5, -1]),
     "d": st.one_of(
@@ -120,12 +122,26 @@ LITERALS: dict[str, st.SearchStrategy[Any]] = {
     "t": st.sampled_from(STRINGS),
 }
 OPERATORS = [operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne]
-PAIRS = [("f", "i"), ("g", "f"), ("i", "u"), ("I", "i"), ("F", "F"), ("s", "s"), ("t", "t"), ("d", "d"), ("I", "I")]
+PAIRS = [
+    ("f", "i"),
+    ("g", "f"),
+    ("i", "u"),
+    ("I", "i"),
+    ("F", "F"),
+    ("s", "s"),
+    ("t", "t"),
+    ("d", "d"),
+    ("I", "I"),
+]
 
 
 @st.composite
 def leaves(draw: st.DrawFn) -> Case:
-    kind = draw(st.sampled_from(["compare", "flipped", "pair", "isin", "between", "isna", "bool", "arithmetic", "ufunc"]))
+    kind = draw(
+        st.sampled_from(
+            ["compare", "flipped", "pair", "isin", "between", "isna", "bool", "arithmetic", "ufunc"]
+        )
+    )
     if kind == "bool":
         name = draw(st.sampled_from(["b", "B"]))
         return Case(col(name), lambda frame: frame[name])
@@ -187,7 +203,9 @@ def leaves(draw: st.DrawFn) -> Case:
 
 def three_valued(result: pd.Series) -> pd.Series:
     """Bring bool, boolean and bool[pyarrow] together, so that they combine by Kleene's rules."""
-    return pd.Series(pd.array(result.array.to_numpy(dtype=object, na_value=pd.NA), dtype="boolean"), index=result.index)
+    return pd.Series(
+        pd.array(result.array.to_numpy(dtype=object, na_value=pd.NA), dtype="boolean"), index=result.index
+    )
 
 
 @st.composite
@@ -204,7 +222,9 @@ def trees(draw: st.DrawFn, depth: int = 3) -> Case:
     return Case(op(left.expr, right.expr), lambda frame: op(left.pandas(frame), right.pandas(frame)))
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # pandas: overflow in casts, invalid values in functions
+@pytest.mark.filterwarnings(
+    "ignore::RuntimeWarning"
+)  # pandas: overflow in casts, invalid values in functions
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=trees(), rows=st.lists(ROW, max_size=12))
 def test_random_predicates_select_the_rows_of_pandas(case: Case, rows: list[tuple[Any, ...]]) -> None:
@@ -234,12 +254,16 @@ def pandas_rows(result: pd.Series) -> list[int]:
 @pytest.mark.parametrize("op", [operator.eq, operator.ne], ids=["eq", "ne"])
 @pytest.mark.parametrize("null", [None, pd.NA, pd.NaT, np.nan], ids=repr)
 @pytest.mark.parametrize("name", SCHEMA.names)
-def test_equality_with_a_null_literal_agrees_with_pandas(name: str, null: object, op: Callable[..., Any]) -> None:
+def test_equality_with_a_null_literal_agrees_with_pandas(
+    name: str, null: object, op: Callable[..., Any]
+) -> None:
     assert rows_of(op(col(name), null)) == pandas_rows(op(FRAME[name], null))
     assert rows_of(~op(col(name), null)) == pandas_rows(~three_valued(op(FRAME[name], null)))
 
 
-@pytest.mark.parametrize("op", [operator.lt, operator.le, operator.gt, operator.ge], ids=lambda op: op.__name__)
+@pytest.mark.parametrize(
+    "op", [operator.lt, operator.le, operator.gt, operator.ge], ids=lambda op: op.__name__
+)
 @pytest.mark.parametrize("null", [None, pd.NA, pd.NaT, np.nan], ids=repr)
 @pytest.mark.parametrize("name", SCHEMA.names)
 def test_order_against_a_null_literal_is_never_true(name: str, null: object, op: Callable[..., Any]) -> None:

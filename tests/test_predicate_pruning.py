@@ -49,7 +49,9 @@ LITERALS: dict[str, st.SearchStrategy[Any]] = {
     "u": st.sampled_from([-1, 0, 1.5, 2, 2**63, 2**64]),
     "f": st.sampled_from([-1.5, -0.0, 0.0, 0.5, 2, np.inf, np.nan, 10**400]),
     "b": st.sampled_from([True, False, 0.5]),
-    "d": st.sampled_from(["2019-12-31", "2020-01-02", "2020-01-03T12", np.datetime64("2020-01-05"), np.datetime64("NaT")]),
+    "d": st.sampled_from(
+        ["2019-12-31", "2020-01-02", "2020-01-03T12", np.datetime64("2020-01-05"), np.datetime64("NaT")]
+    ),
     "w": st.sampled_from(WORDS),
     "r": st.sampled_from(WORDS),
     "I": st.sampled_from([-4, 0, 0.5, 2, None, np.nan]),
@@ -98,7 +100,9 @@ def segments(draw: st.DrawFn) -> list[dict[str, ColumnValues]]:
             values = np.array(cells, dtype=field.dtype)
             validity = None
             if field.nullable:
-                validity = np.array(draw(st.lists(st.booleans(), min_size=n_rows, max_size=n_rows)), dtype=bool)
+                validity = np.array(
+                    draw(st.lists(st.booleans(), min_size=n_rows, max_size=n_rows)), dtype=bool
+                )
                 values[~validity] = np.zeros(1, field.dtype)[0]
             columns[field.name] = ColumnValues(values, validity, "na" if field.nullable else "nan")
         result.append(columns)
@@ -117,7 +121,9 @@ def bounds(values: np.ndarray) -> tuple[Any, Any, bool]:
     return ordered[0], ordered[-1], True
 
 
-def statistics(parts: list[dict[str, ColumnValues]], nulls: Any, *, companions: bool) -> dict[str, ColumnStatistics]:
+def statistics(
+    parts: list[dict[str, ColumnValues]], nulls: Any, *, companions: bool
+) -> dict[str, ColumnStatistics]:
     result = {}
     for field in SCHEMA:
         low, high, usable = zip(*(bounds(part[field.name].values) for part in parts), strict=True)
@@ -130,12 +136,18 @@ def statistics(parts: list[dict[str, ColumnValues]], nulls: Any, *, companions: 
                 "validity_usable": np.array(vusable, bool),
             }
         result[field.name] = ColumnStatistics(
-            np.array(low, field.dtype), np.array(high, field.dtype), np.array(usable, bool), nulls=nulls, **extra
+            np.array(low, field.dtype),
+            np.array(high, field.dtype),
+            np.array(usable, bool),
+            nulls=nulls,
+            **extra,
         )
     return result
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(
     expr=predicates(),
     parts=segments(),
@@ -181,7 +193,13 @@ TWO = {
     "d": stats(["2020-01-01", "2020-01-11"], ["2020-01-10", "2020-01-20"], "M8[D]"),
     "w": stats(["a", "k"], ["j", "z"], "U2"),
     "r": stats([b"a", b"k"], [b"j", b"z"], "S2"),
-    "I": stats([0, 10], [9, 19], "i8", validity_minimum=np.array([True, True]), validity_maximum=np.array([True, True])),
+    "I": stats(
+        [0, 10],
+        [9, 19],
+        "i8",
+        validity_minimum=np.array([True, True]),
+        validity_maximum=np.array([True, True]),
+    ),
 }
 
 
@@ -193,8 +211,8 @@ TWO = {
         (col("i") < 10, [True, False]),
         (col("i") <= 9, [True, False]),
         (col("i") == 5, [True, False]),
-        (5 == col("i"), [True, False]),
-        (9 < col("i"), [False, True]),
+        (5 == col("i"), [True, False]),  # noqa: SIM300
+        (9 < col("i"), [False, True]),  # noqa: SIM300
         (col("i") > 9.5, [False, True]),
         (col("i") > 2**40, [False, False]),
         (col("u") < -1, [False, False]),
@@ -281,7 +299,11 @@ def test_a_nan_bound_says_nothing(low: float, high: float) -> None:
 
 def test_contradicting_and_nat_bounds_say_nothing() -> None:
     assert bind(col("i") > 100, SCHEMA).may_match({"i": stats([9], [0], "i4")}, 1).all()
-    assert bind(col("d") > "2030-01-01", SCHEMA).may_match({"d": stats(["NaT"], ["2020-01-01"], "M8[D]")}, 1).all()
+    assert (
+        bind(col("d") > "2030-01-01", SCHEMA)
+        .may_match({"d": stats(["NaT"], ["2020-01-01"], "M8[D]")}, 1)
+        .all()
+    )
 
 
 def test_unusable_bounds_say_nothing() -> None:
@@ -332,7 +354,10 @@ def test_zeros_under_nulls_never_prove_that_all_rows_match() -> None:
 
 
 def test_statistics_are_built_from_physical_columns() -> None:
-    low, high = {"I": np.array([0]), "I.valid": np.array([True])}, {"I": np.array([5]), "I.valid": np.array([True])}
+    low, high = (
+        {"I": np.array([0]), "I.valid": np.array([True])},
+        {"I": np.array([5]), "I.valid": np.array([True])},
+    )
     usable = {"I": np.array([True]), "I.valid": np.array([True])}
     known = ColumnStatistics.from_physical(SCHEMA["I"], low, high, usable)
     assert known is not None
