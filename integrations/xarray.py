@@ -102,34 +102,31 @@ class ColumnArray(BackendArray):
         else:
             self.dtype = _time_dtype(plain_dtype(field) if form == "plain" else field.native_dtype)
 
-    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        return indexing.explicit_indexing_adapter(
-            key, self.shape, indexing.IndexingSupport.VECTORIZED, self._read
-        )
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> NDArray[Any]:
+        # No `explicit_indexing_adapter`: there is nothing to decompose, since slices of either direction and index
+        # arrays of any shape go to the kernels as they are; and it fails on empty slices with a negative step.
+        (rows,) = key.tuple
+        if isinstance(rows, slice):
+            return self._read(rows)
+        rows = np.asarray(rows)
+        if not isinstance(key, indexing.VectorizedIndexer) and rows.size and rows.min() < 0:
+            # xarray has added the length to what was negative, once. What still is was out of range.
+            from colstore_io.selection import out_of_range
 
-    async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
-        return await indexing.async_explicit_indexing_adapter(
-            key, self.shape, indexing.IndexingSupport.VECTORIZED, self._read_async
-        )
+            raise out_of_range(int(rows.min()) - self.shape[0], self.shape[0])
+        return self._read(rows.reshape(-1)).reshape(rows.shape)
 
-    def _read(self, key: tuple[Any, ...]) -> NDArray[Any]:
-        """Return the rows that one integer, slice or index array (any shape, negative entries allowed) names."""
-        from colstore_io.selection import normalise
-
-        (rows,) = key
-        shape: tuple[int, ...] = (-1,)
-        if isinstance(rows, np.ndarray):
-            shape = rows.shape
-            rows = rows.reshape(-1)
-        elif not isinstance(rows, slice):
-            shape = ()
-        return self.finish(_read_forms(self.source, normalise(rows, self.shape[0]), [self])[0]).reshape(shape)
-
-    async def _read_async(self, key: tuple[Any, ...]) -> NDArray[Any]:
+    async def async_getitem(self, key: indexing.ExplicitIndexer) -> NDArray[Any]:
         # Reads of fsspec wait for fsspec's own event loop, so they may not run in this one (integrations.md 3.6).
         if self.source.mapped:
-            return await asyncio.to_thread(self._read, key)
-        return await asyncio.get_running_loop().run_in_executor(_pool(), self._read, key)
+            return await asyncio.to_thread(self.__getitem__, key)
+        return await asyncio.get_running_loop().run_in_executor(_pool(), self.__getitem__, key)
+
+    def _read(self, rows: Any) -> NDArray[Any]:
+        """Return the rows that a slice or a one-dimensional index array names; entries may be negative."""
+        from colstore_io.selection import normalise
+
+        return self.finish(_read_forms(self.source, normalise(rows, self.shape[0]), [self])[0])
 
     def finish(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return `values`, as stored or plain, in the dtype of this variable."""
@@ -248,7 +245,8 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         columns : str or sequence of str, optional
             Columns to open, in this order. Default: all.
         row_dim : str, default "row"
-            Name of the dimension. It has no coordinate unless `index` names one.
+            Name of the dimension. It has no coordinate unless `index` names one, or a column has its name: xarray
+            then reads that column into an index at once.
         index : str, optional
             Column that becomes the coordinate of the dimension, which takes its name unless `row_dim` is given; its
             values are read now.
@@ -371,7 +369,7 @@ def _dataset(
             variables[variable] = xr.Variable(
                 (dim,), array, attrs, _encoding(field, form, dim, chunks), fastpath=True
             )
-    # A variable named like its dimension would be read into an index; only `index=` asks for that.
+    # Whether a variable named like its dimension is read into an index now is for `open_dataset` to say.
     coords = xr.Coordinates({dim: variables.pop(dim)}, indexes={}) if dim in variables else None
     return xr.Dataset(variables, coords, dict(source.schema.attrs))
 
