@@ -244,7 +244,7 @@ def arrow_table(
 
 
 def _can_cast(source: pa.DataType, target: pa.DataType) -> bool:
-    """Tell whether every value of type `source` survives a cast to `target`, and pyarrow can do it."""
+    """Tell whether every value of type `source` survives a cast to `target`."""
     import pyarrow as pa
 
     types = pa.types
@@ -267,6 +267,17 @@ def _can_cast(source: pa.DataType, target: pa.DataType) -> bool:
     return bool(floats and target.bit_width > source.bit_width)
 
 
+def _casts(source: pa.DataType, target: pa.DataType) -> bool:
+    """Tell whether this pyarrow has the cast."""
+    import pyarrow as pa
+
+    try:
+        pa.array([], source).cast(target)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, TypeError):
+        return False
+    return True
+
+
 def _requested(schema: pa.Schema, capsule: object | None) -> pa.Schema:
     """Return `schema` with those types of a requested schema that lose nothing; the rest is ignored."""
     import pyarrow as pa
@@ -278,7 +289,9 @@ def _requested(schema: pa.Schema, capsule: object | None) -> pa.Schema:
         return schema
     return pa.schema(
         [
-            field.with_type(wish.type) if _can_cast(field.type, wish.type) else field
+            field.with_type(wish.type)
+            if _can_cast(field.type, wish.type) and _casts(field.type, wish.type)
+            else field
             for field, wish in zip(schema, wanted, strict=True)
         ]
     )

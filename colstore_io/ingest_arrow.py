@@ -287,6 +287,19 @@ def fixed_text(name: str, chunks: list[pa.Array], target: TextTarget, *, text: b
     return matrix.reshape(-1).view(f"<U{width}" if unicode else f"S{width}")
 
 
+def _without_views(chunk: pa.Array, wide: pa.DataType) -> list[pa.Array]:
+    import pyarrow as pa
+
+    try:
+        return [chunk.cast(wide)]
+    except (
+        pa.ArrowNotImplementedError
+    ):  # older pyarrow: through objects, but only some rows of them at a time
+        rows = 1 << 16
+        starts = range(0, max(len(chunk), 1), rows)
+        return [pa.array(chunk.slice(start, rows).to_pylist(), wide) for start in starts]
+
+
 def _import_variable(
     name: str, chunks: list[pa.Array], kind: pa.DataType, target: TextTarget
 ) -> ImportedColumn:
@@ -297,7 +310,7 @@ def _import_variable(
     view = types.is_string_view(kind) or types.is_binary_view(kind)
     if view:  # views have no single data buffer
         wide = pa.large_string() if text else pa.large_binary()
-        chunks = [chunk.cast(wide) for chunk in chunks]
+        chunks = [part for chunk in chunks for part in _without_views(chunk, wide)]
     values = fixed_text(name, chunks, target, text=text)
     large = types.is_large_string(kind) or types.is_large_binary(kind)
     logical = ("large_" if large else "") + ("string" if text else "binary")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
@@ -210,7 +210,9 @@ def _string_dtype_column(name: str, data: NDArray[Any], target: TextTarget) -> C
         ]
     except UnicodeError:
         _refuse_surrogates(name)
-    return arrow_column(name, pa.chunked_array(chunks, chunks[0].type if chunks else pa.string()), target)
+    column = arrow_column(name, pa.chunked_array(chunks, chunks[0].type if chunks else pa.string()), target)
+    # Which Arrow type the text passed through on the way is no property of the data.
+    return replace(column, logical="string" if target.strings == "bytes" else None)
 
 
 # ----------------------------------------------------------------------------------------------- Python objects

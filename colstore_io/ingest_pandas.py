@@ -7,6 +7,7 @@ cstore-behaviour.md 6.1. pandas is never imported here: whoever holds a pandas o
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ def pandas_column(name: str, data: Any, target: TextTarget) -> Column:
             ) from None
         column = arrow_column(name, text, target)
         # That pandas keeps its text in a large_string is no property of the data.
-        return _with_logical(column, "string" if target.strings == "bytes" else None)
+        return replace(column, logical="string" if target.strings == "bytes" else None)
     if isinstance(dtype, pandas.ArrowDtype):
         return arrow_column(name, array.__arrow_array__(), target)
     masked = (pandas.arrays.IntegerArray, pandas.arrays.BooleanArray, pandas.arrays.FloatingArray)
@@ -96,10 +97,6 @@ def _advice(pandas: Any, dtype: Any) -> str:
     if isinstance(dtype, pandas.IntervalDtype):
         return "store its left and right ends as two columns"
     return "cast it to a number, text, or a time type first"
-
-
-def _with_logical(column: Column, logical: str | None) -> Column:
-    return Column(column.values, column.validity, column.rule, logical=logical)
 
 
 def _numpy_backed(name: str, values: NDArray[Any], target: TextTarget) -> Column:

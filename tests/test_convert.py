@@ -28,6 +28,9 @@ from colstore_io.convert import (
 from colstore_io.ingest import Batch, ingest
 from colstore_io.schema import Field
 
+MODERN = int(pd.__version__.split(".")[0]) >= 3
+TEXT = "str" if MODERN else "string"  # how the dtype prints
+TEXT_DTYPE = "str" if MODERN else "string[pyarrow]"
 DATE = datetime.date(2024, 2, 29)
 TIME = datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.UTC)
 
@@ -139,7 +142,7 @@ class TestFrames:
                 "u": pd.array([1, None], dtype="UInt8"),
                 "b": pd.array([True, None], dtype="boolean"),
                 "f": pd.array([1.5, None], dtype="Float64"),
-                "s": pd.array(["a", None], dtype="str"),
+                "s": pd.array(["a", None], dtype="string"),
                 "y": pa.array([b"a", None]),
                 "d": pa.array([DATE, None]),
                 "t": pa.array([TIME, None], pa.timestamp("us", "Europe/Prague")),
@@ -154,11 +157,11 @@ class TestFrames:
             "u": "UInt8",
             "b": "boolean",
             "f": "float64",
-            "s": "str",
+            "s": TEXT,
             "y": "binary[pyarrow]",
             "d": "date32[day][pyarrow]",
             "t": "timestamp[us, tz=Europe/Prague][pyarrow]",
-            "U": "str",
+            "U": TEXT if MODERN else "object",
             "S": "|S1",
             "z": "datetime64[us, Europe/Prague]",
             "n": "datetime64[s]",
@@ -199,7 +202,7 @@ class TestFrames:
             {
                 "i": pd.array([1, None, 3], dtype="Int64"),
                 "b": pd.array([True, None, False], dtype="boolean"),
-                "s": pd.array(["a", None, "é"], dtype="str"),
+                "s": pd.array(["a", None, "é"], dtype=TEXT_DTYPE),
             }
         )
         result = as_frame(data, pairs=pairs)
@@ -255,7 +258,7 @@ class TestFrames:
         assert result["f"].isna().tolist() == [False, True, False]
         assert result["p"].dtype == np.int64
         assert as_frame(data, categories=["n"]).dtypes.astype(str).tolist() == [
-            "str",
+            TEXT,
             "category",
             "float64",
             "int64",
@@ -294,7 +297,9 @@ VALUES = {
     "Int64": st.integers(-(2**63), 2**63 - 1),
     "boolean": st.booleans(),
     "Float64": st.floats(allow_nan=False),
-    "str": st.text(st.characters(exclude_categories=["Cs"]), max_size=4).filter(lambda s: s[-1:] != "\0"),
+    TEXT_DTYPE: st.text(st.characters(exclude_categories=["Cs"]), max_size=4).filter(
+        lambda s: s[-1:] != "\0"
+    ),
     "date32[day][pyarrow]": st.dates(),
 }
 
@@ -418,7 +423,8 @@ class TestStreams:
         assert pa.table(exported).equals(both)
         assert pa.RecordBatchReader.from_stream(exported).read_all().equals(both)
         assert pl.DataFrame(exported)["s"].to_list() == both["s"].to_pylist()
-        assert pd.DataFrame.from_arrow(exported)["i"].isna().sum() == 2
+        if MODERN:
+            assert pd.DataFrame.from_arrow(exported)["i"].isna().sum() == 2
         relation = duckdb.from_arrow(exported)
         assert relation.aggregate("sum(i), count(s)").fetchall() == [(8, 4)]
         assert relation.aggregate("sum(i), count(s)").fetchall() == [(8, 4)]
@@ -445,7 +451,6 @@ class TestStreams:
         ("have", "wish", "granted"),
         [
             (pa.string(), pa.large_string(), True),
-            (pa.string(), pa.string_view(), True),
             (pa.string(), pa.int64(), False),
             (pa.int32(), pa.int64(), True),
             (pa.uint32(), pa.int64(), True),

@@ -52,7 +52,7 @@ TABLE = [
 class TestTypes:
     def test_stored_dtype_and_companion(self, kind, value, dtype, companion, logical):
         full = pa.array([value, value], kind)
-        field, values, valid = one(full)
+        field, _, valid = one(full)
         assert (field.dtype.str, field.logical) == (dtype, logical)
         assert field.validity == ("x.valid" if companion == "always" else None)
         assert valid is None or valid.all()
@@ -134,7 +134,7 @@ def test_run_end_encoded_is_decoded():
         (pa.struct([("a", pa.int8())]), "flatten"),
         (pa.map_(pa.int8(), pa.int8()), "flatten"),
         (pa.month_day_nano_interval(), "cast"),
-        (pa.uuid(), "storage type"),
+        (pa.fixed_shape_tensor(pa.int8(), [2]), "storage type"),
         (pa.dictionary(pa.int8(), pa.decimal128(5, 2)), "float64"),
     ],
     ids=str,
