@@ -103,7 +103,7 @@ class Block:
         na = column.nulls == "na"
         null = None
         if column.validity is not None:
-            null = ~_as_bool(column.validity[self.start : self.stop])
+            null = np.equal(column.validity[self.start : self.stop].view(np.uint8), 0)
         if na and values.dtype.kind in "mM":
             null = union(null, np.isnat(values))  # Arrow and masked times have no NaT beside their null
         if null is not None and not null.any():
@@ -118,4 +118,4 @@ def _as_bool(values: NDArray[Any]) -> BoolArray:
 def is_plain(column: ColumnValues) -> bool:
     """Return True when the column needs no preparation, so that its rows can be compared where they lie."""
     dtype = column.values.dtype
-    return column.validity is None and column.nulls == "nan" and dtype.kind != "b" and dtype.isnative
+    return column.validity is None and column.nulls == "nan" and dtype.kind not in "bmM" and dtype.isnative

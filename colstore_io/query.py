@@ -169,10 +169,7 @@ class _Parser:
 
     def _position(self, node: ast.AST) -> int:
         """Return the position of a node in characters."""
-        bytes_before = getattr(node, "col_offset", 0)
-        return len(
-            self._source.encode("utf-8", "surrogatepass")[:bytes_before].decode("utf-8", "surrogatepass")
-        )
+        return len(self._encoded[: getattr(node, "col_offset", 0)].decode("utf-8", "surrogatepass"))
 
     def _error(self, what: str, reason: str, position: int | None) -> QueryError:
         text = self._text
