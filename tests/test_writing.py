@@ -283,7 +283,7 @@ class TestWriter:
 
     def test_exception_inside_a_with_block_commits_what_was_written(self, tmp_path: Path) -> None:
         path = tmp_path / "a.cstore"
-        with pytest.raises(RuntimeError), Writer(path) as writer:
+        with pytest.raises(RuntimeError), Writer(path) as writer:  # noqa: PT012 - the block is what is tested
             writer.write({"x": np.arange(3)})
             raise RuntimeError
         assert read_back(path) == {"x": [0, 1, 2]}
@@ -292,7 +292,7 @@ class TestWriter:
         path = tmp_path / "a.cstore"
         writer = Writer(path)
         writer.write({"x": np.arange(3)})
-        with pytest.warns(ResourceWarning, match=r"a\.cstore"):
+        with pytest.warns(ResourceWarning, match=r"a\.cstore"):  # noqa: PT031
             del writer
             gc.collect()
         assert read_back(path) == {"x": [0, 1, 2]}
