@@ -170,19 +170,22 @@ def arrow_schema(
     ------
     TypeError
         If Arrow has no type for a column, naming it and the cast.
+    ValueError
+        If a column name is not valid Unicode.
     """
     import pyarrow as pa
 
-    return pa.schema(
-        [
-            pa.field(
-                field.name,
-                arrow_type(field, categories=categories),
-                nullable=not declare_not_null or field.nullable or field.dtype.kind in "mM",
-            )
-            for field in fields
-        ]
-    )
+    members = []
+    for field in fields:
+        kind = arrow_type(field, categories=categories)
+        nullable = not declare_not_null or field.nullable or field.dtype.kind in "mM"
+        try:
+            members.append(pa.field(field.name, kind, nullable=nullable))
+        except UnicodeError:
+            raise ValueError(
+                f"the name of column {field.name!r} holds a lone surrogate, which Arrow cannot hold; rename the column"
+            ) from None
+    return pa.schema(members)
 
 
 def _slices(fields: Sequence[Field], n_rows: int) -> Iterator[slice]:

@@ -379,6 +379,10 @@ class TestArrow:
         with pytest.raises(TypeError, match=r"'x'.*cast"):
             as_table({"x": np.zeros(1, "M8[D]")})
 
+    def test_name_that_is_not_unicode_is_refused(self):
+        with pytest.raises(ValueError, match="name of column .* holds a lone surrogate"):
+            arrow_schema([Field("\ud800", np.dtype("i8"))])
+
     def test_arrow_column_takes_every_form(self):
         field = Field("x", np.dtype("<i8"), validity="v", ordered=False)
         values, validity = np.array([1, 0]), np.array([True, False])
