@@ -380,7 +380,7 @@ class TestArrow:
             as_table({"x": np.zeros(1, "M8[D]")})
 
     def test_name_that_is_not_unicode_is_refused(self):
-        with pytest.raises(ValueError, match="name of column .* holds a lone surrogate"):
+        with pytest.raises(ValueError, match=r"name of column .* holds a lone surrogate"):
             arrow_schema([Field("\ud800", np.dtype("i8"))])
 
     def test_arrow_column_takes_every_form(self):
