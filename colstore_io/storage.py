@@ -20,13 +20,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from .config import check_madvise
+from .errors import StorageError
 from .storage_copies import CopiedFile, open_copies
 from .storage_files import ByteFile, IOStats, MemoryFile, StreamFile
 from .storage_filesystems import is_plain_local, keeps_local_copies, local_token
 from .storage_heads import open_remote
 from .storage_local import LocalFile, LocalOptions, open_local
-from .storage_names import natural_key
+from .storage_names import natural_key, redact_url
 from .storage_ranges import plan_blocks, split_block
 from .storage_remote import RemoteFile, Wanted, current_state, fetch
 from .storage_resolve import Entry, Location, Resolution, list_names, resolve
@@ -230,12 +233,15 @@ def _joined(parts: list[Wanted]) -> memoryview:
     if len(parts) == 1:
         assert parts[0].answer is not None
         return parts[0].answer
-    whole = bytearray(parts[-1].stop - parts[0].start)
+    start = parts[0].start
+    whole = memoryview(
+        np.empty(parts[-1].stop - start, np.uint8)
+    )  # not zeroed first, as a bytearray would be
     for part in parts:
         assert part.answer is not None
-        whole[part.start - parts[0].start : part.stop - parts[0].start] = part.answer
+        whole[part.start - start : part.stop - start] = np.frombuffer(part.answer, np.uint8)
         part.answer = None
-    return memoryview(whole).toreadonly()
+    return whole.data.toreadonly()
 
 
 def current_token(location: Location, *, io: IOStats | None = None) -> tuple[int, str]:
@@ -258,7 +264,9 @@ def current_token(location: Location, *, io: IOStats | None = None) -> tuple[int
             io.add(metadata_requests=1, seconds=time.perf_counter() - begin)
         return stat.st_size, local_token(stat)
     state = current_state(location, io=io)
-    return (state.size if state.size is not None else -1), state.token
+    if state.size is None:
+        raise StorageError(f"{redact_url(location.spelling)}: the store does not tell the size of the file")
+    return state.size, state.token
 
 
 def reopen(

@@ -224,7 +224,7 @@ def _heads_http(
     for (number, _), answer in zip(wanted, answers, strict=True):
         if isinstance(answer, BaseException):
             told[number] = answer
-        elif answer.info["size"] is not None:
+        elif answer.info["size"] is not None and (answer.tells_version or answer.data):
             told[number] = answer.info
     silent = [number for number in unknown if number not in told]
     told.update(zip(silent, infos(fs, [locations[number].path for number in silent]), strict=True))

@@ -47,6 +47,11 @@ class HttpAnswer:
     whole: bool
     info: Mapping[str, Any]
 
+    @property
+    def tells_version(self) -> bool:
+        """Whether the headers held something that changes with the contents; error answers often lack it."""
+        return len(self.info) > 1
+
 
 def can_ask(fs: Any) -> bool:
     """Whether `fs` is an HTTP client whose session can be used directly."""

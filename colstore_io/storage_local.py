@@ -36,6 +36,9 @@ def _after_fork_in_child() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
+# Without O_NONBLOCK the open of a named pipe waits for a writer; for regular files the flag means nothing.
+_OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK
+
 _MAX_READ = 1 << 30  # one pread moves at most 2 GiB - 4 KiB on Linux
 
 
@@ -196,7 +199,7 @@ class LocalFile(ByteFile):
         if self._closed:
             raise ValueError(f"{self.spelling} is closed.")
         try:
-            descriptor = Descriptor(os.open(self._path, os.O_RDONLY))
+            descriptor = Descriptor(os.open(self._path, _OPEN_FLAGS))
         except FileNotFoundError:
             raise self._stale("was removed") from None
         except OSError as exc:
@@ -328,7 +331,7 @@ def open_local(
         path = location.local_path
         assert path is not None
         try:
-            fd = os.open(path, os.O_RDONLY)
+            fd = os.open(path, _OPEN_FLAGS)
         except OSError as exc:
             raise type(exc)(exc.errno, exc.strerror, location.spelling) from None
         descriptor = Descriptor(fd) if keep else None

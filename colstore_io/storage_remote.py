@@ -163,6 +163,12 @@ def _ask(fs: Any, wanted: Sequence[Wanted], on_error: str) -> list[Any]:
     return list(answers)
 
 
+def _is_other_version(file: RemoteFile, answer: HttpAnswer) -> bool:
+    if answer.tells_version:
+        return file.differs(state_of(file.fs, file.location.path, answer.info))
+    return bool(answer.info["size"] != file.size)
+
+
 def accept(item: Wanted, answer: Any) -> None:
     """Check one answer of the store and put it, or the reason against it, into `item`."""
     item.answer = item.failure = None
@@ -172,9 +178,7 @@ def accept(item: Wanted, answer: Any) -> None:
     file = item.file
     if isinstance(answer, HttpAnswer):
         # The headers of every answer tell the version: a file replaced between two reads is noticed at once.
-        if answer.info["size"] is not None and file.differs(
-            state_of(file.fs, file.location.path, answer.info)
-        ):
+        if answer.info["size"] is not None and _is_other_version(file, answer):
             item.failure = file.stale()
             return
         if answer.whole and len(answer.data) <= WHOLE_BODY_LIMIT:

@@ -18,7 +18,6 @@ import fsspec
 from .storage_filesystems import (
     is_http,
     is_plain_local,
-    keeps_local_copies,
     live,
     local_filesystem,
     local_token,
@@ -99,9 +98,24 @@ class Location:
         spelling = self.spelling.rstrip("/").rpartition("/")[0]
         return Location(spelling, with_path(self.url, path), path, self.fs, None)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        if (
+            self.local_path is not None
+            and self.url == self.path == self.local_path
+            and is_plain_local(self.fs)
+        ):
+            return (_local_location, (self.spelling, self.path, self.size, self.token))
+        parts = (self.spelling, self.url, self.path, self.fs, self.local_path, self.size, self.token)
+        return (Location, parts)
+
     def __repr__(self) -> str:
         known = "" if self.size is None else f", size={self.size}"
         return f"Location({redact_url(self.spelling)!r}{known})"
+
+
+def _local_location(spelling: str, path: str, size: int | None, token: str | None) -> Location:
+    """Rebuild a pickled local location without a file system in the pickle: tasks carry one of these each."""
+    return Location(spelling, path, path, local_filesystem(), path, size, token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +173,14 @@ def copy_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _list_local(path: str) -> list[_Listed]:
     with os.scandir(path) as entries:
-        return [_Listed(entry.name, entry.path, entry.is_dir(), None) for entry in entries]
+        return [_Listed(entry.name, entry.path, _is_folder(entry), None) for entry in entries]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False
 
 
 def _list_remote(fs: Any, path: str, spelling: str) -> list[_Listed]:
@@ -397,7 +418,7 @@ def _resolve_remote(spelling: str, url: str, path: str, fs: Any, *, literal_only
         return _members(location)
     name = path.partition("?")[0].rpartition("/")[2] if http else path.rpartition("/")[2]
     # A name that ends like a data file is taken for one: opening it will tell, and costs no question now.
-    if data_suffix(name) is not None or name.endswith(".json") or keeps_local_copies(fs) or http:
+    if data_suffix(name) is not None or name.endswith(".json") or http:
         return Resolution("file", (location,))
     try:
         info = fs.info(path)

@@ -67,6 +67,10 @@ def write_object(
     except FileExistsError:
         raise FileExistsError(17, "The object exists", shown) from None
     except Exception as exc:
+        # Stores word a failed precondition in many ways. What counts is whether the object is there; whose it is,
+        # a caller that lost an answer learns by reading it back.
+        if exclusive and not isinstance(exc, PermissionError) and _is_there(fs, path):
+            raise FileExistsError(17, "The object exists", shown) from None
         raise storage_error(exc, "write", shown) from None
     finally:
         forget(fs, path)
@@ -85,6 +89,13 @@ def forget(fs: Any, path: str) -> None:
 def _exists(fs: Any, path: str) -> bool:
     forget(fs, path)
     return bool(fs.exists(path))
+
+
+def _is_there(fs: Any, path: str) -> bool:
+    try:
+        return _exists(fs, path)
+    except Exception:
+        return False
 
 
 def _put(fs: Any, local: str, path: str, *, exclusive: bool) -> None:

@@ -65,7 +65,7 @@ def running(
         finally:
             process.terminate()
             try:
-                process.wait(5)
+                process.wait(1)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -315,7 +315,7 @@ class FaultProxy:
         self._loop = asyncio.new_event_loop()
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
 
     @property
     def url(self) -> str:
@@ -341,20 +341,23 @@ class FaultProxy:
 
     async def _stop(self) -> None:
         self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        # Connections accepted a moment ago have tasks that have not begun yet: all tasks but this one are ours.
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.sleep(0.01)  # lets the transports close
+        self._writers.clear()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+        self._writers.append(writer)
         try:
             await self._serve(reader, writer)
         except (OSError, asyncio.CancelledError):
             pass
         finally:
-            self._tasks.discard(task)
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -364,6 +367,7 @@ class FaultProxy:
             writer.transport.abort()
             return
         up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self.target)
+        self._writers.append(up_writer)
         forward = asyncio.ensure_future(self._forward(reader, up_writer, fault))
         backward = asyncio.ensure_future(self._backward(up_reader, writer, fault))
         try:

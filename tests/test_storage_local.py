@@ -677,3 +677,24 @@ def test_counters_add_up_over_threads_and_survive_pickling() -> None:
     assert "requests=4000" in repr(copy)
     stats.reset()
     assert stats.as_dict() == {"requests": 0, "bytes": 0, "metadata_requests": 0, "seconds": 0.0}
+
+
+def test_a_pipe_among_the_members_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.cstore")
+    (location,) = resolve(tmp_path).locations
+    with pytest.raises(OSError, match="regular"):
+        open_file(location)
+
+
+def test_a_link_to_itself_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "loop.cstore").symlink_to("loop.cstore")
+    (location,) = resolve(tmp_path).locations
+    with pytest.raises(OSError, match="loop"):
+        open_file(location)
+
+
+def test_a_pickled_location_is_small_and_the_same(tmp_path: Path) -> None:
+    (location,) = resolve(write(tmp_path / "a.cstore")).locations
+    text = pickle.dumps(location)
+    assert len(text) < 100 + 2 * len(str(tmp_path / "a.cstore"))
+    assert pickle.loads(text) == location
