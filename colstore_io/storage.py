@@ -234,9 +234,7 @@ def _joined(parts: list[Wanted]) -> memoryview:
         assert parts[0].answer is not None
         return parts[0].answer
     start = parts[0].start
-    whole = memoryview(
-        np.empty(parts[-1].stop - start, np.uint8)
-    )  # not zeroed first, as a bytearray would be
+    whole = np.empty(parts[-1].stop - start, np.uint8)  # not zeroed first, as a bytearray would be
     for part in parts:
         assert part.answer is not None
         whole[part.start - start : part.stop - start] = np.frombuffer(part.answer, np.uint8)
