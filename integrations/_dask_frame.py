@@ -129,13 +129,15 @@ class FrameReader:
         )
         changes: dict[str, Any] = {}
         for field in fields:
-            dtype = frame[field.name].dtype
-            if field.name in categories and not has_categories(field):
-                changes[field.name] = "category"  # each partition finds its own
-            elif self.types.text is not None and _is_nan_text(dtype):
-                changes[field.name] = pd.StringDtype("pyarrow")
-            elif dtype.kind == "S":
-                changes[field.name] = object  # a fixed width survives few pandas operations
+            if field.name in categories:
+                if not has_categories(field):
+                    changes[field.name] = "category"  # each partition finds its own
+            elif field.dtype.kind in "US":
+                dtype = frame[field.name].dtype
+                if self.types.text is not None and _is_nan_text(dtype):
+                    changes[field.name] = pd.StringDtype("pyarrow")
+                elif dtype.kind == "S":
+                    changes[field.name] = object  # a fixed width survives few pandas operations
         if changes:
             frame = frame.astype(changes)
         if self.index is not None:

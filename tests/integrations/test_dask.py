@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from servers import CountingFileSystem, new_store
 from tables import LAYOUTS, columns, write_files
 
 import colstore_io as cs
@@ -498,6 +499,40 @@ def test_file_that_changes_under_a_task_is_noticed(tmp_path):
     cs.store({"x": np.arange(6) + 1}, path, mode="recreate")
     with pytest.raises(cs.StaleDatasetError):
         reader(pickle.loads(part))
+
+
+def test_opening_many_remote_files_is_one_listing_and_one_round(tmp_path):
+    name, store = new_store()
+    for path in write_files(tmp_path, DATA, [[1] for _ in range(97)]):
+        store.put(f"bucket/{path.name}", path.read_bytes())
+    fs = CountingFileSystem(store=name)
+    df = read_colstore("bucket/part_*.cstore", filesystem=fs, columns=["x"])
+    assert df.npartitions == 1
+    assert (store.count("list"), store.count("info"), store.count("range")) == (1, 0, 97)
+    store.log.clear()
+    np.testing.assert_array_equal(df.x.compute().to_numpy(), DATA["x"])
+    assert (store.count("list"), store.count("info"), store.count("range")) == (0, 0, 97)
+    assert store.bytes_asked() == 97 * 8
+
+
+@pytest.mark.service
+def test_pattern_on_s3_is_grouped(tmp_path, moto_s3):
+    prefix = moto_s3.prefix()
+    rng = np.random.default_rng(0)
+    client, frames = moto_s3.client(), []
+    for run in (1, 2, 10):
+        data = {"carrier": rng.choice(["AA", "UA", "DL"], 500), "delay": rng.integers(-10, 90, 500)}
+        cs.store(data, tmp_path / f"run_{run}.cstore")
+        client.pipe_file(f"{prefix}/run_{run}.cstore", (tmp_path / f"run_{run}.cstore").read_bytes())
+        frames.append(pd.DataFrame(data))
+    df = dd.read_colstore(f"s3://{prefix}/run_*.cstore", storage_options=moto_s3.options, blocksize="8 KiB")
+    whole = pd.concat(frames, ignore_index=True)
+    want = whole.groupby("carrier").delay.mean()
+    with dask.config.set(scheduler="threads"):
+        got = df.groupby("carrier").delay.mean().compute()
+    np.testing.assert_allclose(got.sort_index().to_numpy(), want.to_numpy())
+    assert got.sort_index().index.tolist() == want.index.tolist()
+    assert df.delay.compute().tolist() == whole.delay.tolist()
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ import pytest
 import xarray as xr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from servers import CountingFileSystem, new_store
 from tables import LAYOUTS, WAYS, columns, open_way, write_files
 
 import colstore_io as cs
@@ -512,10 +513,25 @@ def test_pickles_are_small(records):
     assert len(pickle.dumps(ds)) < 4000
 
 
-def test_remote_variables_are_read_together_by_load_async(records):
-    with cs.open(remote(records, "async.cstore")) as table:
-        ds = asyncio.run(opened(table).load_async())
-        assert ds.t.values.tolist() == list(range(1000))
+def test_remote_variables_are_in_flight_together_under_load_async(tmp_path):
+    name, store = new_store()
+    n_columns, n_rows = 40, 20_000  # columns too far apart to be fetched as one range
+    cs.store({f"c{i}": np.full(n_rows, i) for i in range(n_columns)}, tmp_path / "many.cstore")
+    store.put("bucket/many.cstore", (tmp_path / "many.cstore").read_bytes())
+    fs = CountingFileSystem(store=name, latency_seconds=0.05)
+    ds = opened("bucket/many.cstore", filesystem=fs)
+    store.log.clear()
+    store.most_in_flight = 0
+    loaded = asyncio.run(ds.isel(row=slice(5, 7)).load_async())
+    assert all(loaded[f"c{i}"].values.tolist() == [i, i] for i in range(n_columns))
+    assert store.count("range") == n_columns
+    assert store.count("info") == store.count("list") == 0
+    assert store.most_in_flight > n_columns // 2
+    store.log.clear()
+    again = ds.isel(row=slice(5, 7)).colstore.load()  # one round too, without asyncio
+    assert again.c3.values.tolist() == [3, 3]
+    assert store.count("range") == n_columns
+    assert store.bytes_asked() == n_columns * 16
 
 
 def test_listing_engines_imports_no_heavy_library():
