@@ -145,12 +145,22 @@ def matches(pattern: str, node_id: str) -> bool:
 
 def run_suite(tests: Path, results: Path, options: list[str]) -> int:
     """Run pytest over `tests` in a process of its own; it leaves one JSON line per test in `results`."""
-    environment = {**os.environ, "PYTHONPATH": str(HERE / "shim"), "REFERENCE_RESULTS": str(results)}
+    path = os.pathsep.join(filter(None, [str(HERE / "shim"), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path, "REFERENCE_RESULTS": str(results)}
     pytest = str(Path(sys.executable).parent / "pytest")
     command = [pytest, "-c", str(HERE / "pytest.ini"), f"--rootdir={tests}", "-p", "reference_results"]
     # The suite imports its helpers by bare names, which needs the default import mode.
     command += ["-o", "addopts=", "-o", "python_classes=Test*", "-p", "no:cacheprovider"]
-    command += ["-q", "--tb=short", "--no-header", "-r", "N", *options, str(tests)]
+    command += [
+        "-q",
+        "--tb=native",
+        "--no-header",
+        "-r",
+        "N",
+        "--continue-on-collection-errors",
+        *options,
+        str(tests),
+    ]
     with results.with_suffix(".log").open("wb") as log:
         done = subprocess.run(command, cwd=tests, env=environment, stdout=log, stderr=log, check=False)
     return done.returncode

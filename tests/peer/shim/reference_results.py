@@ -31,7 +31,7 @@ def pytest_sessionstart() -> None:
 def pytest_collectreport(report: pytest.CollectReport) -> None:
     """A file that cannot be collected is one failed test; one that skips itself is one skipped test."""
     if report.failed:
-        _leave(report.nodeid, "failed", _last_line(report.longreprtext))
+        _leave(report.nodeid, "failed", _error(report))
     elif report.skipped:
         _leave(report.nodeid, "skipped", _skip_reason(report.longrepr))
 
@@ -45,7 +45,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Keep the worst of the three phases of a test."""
     if report.failed:
         _worst[report.nodeid] = "failed"
-        _leave(report.nodeid, "failed", _last_line(report.longreprtext))
+        _leave(report.nodeid, "failed", _error(report))
     elif report.skipped:
         _worst[report.nodeid] = "skipped"
         _leave(report.nodeid, "skipped", _skip_reason(report.longrepr))
@@ -53,10 +53,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         _leave(report.nodeid, "passed")
 
 
-def _last_line(text: str) -> str:
-    """Return the line of a traceback that names the exception: the last one that starts with ``E``."""
-    lines = [line[1:].strip() for line in text.splitlines() if line.startswith("E ")]
-    return (lines[0] if lines else text.strip().rpartition("\n")[2])[:300]
+def _error(report: pytest.CollectReport | pytest.TestReport) -> str:
+    """Return what the exception says: the first lines of it."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = crash.message if crash is not None else report.longreprtext.strip().rpartition("\n")[2]
+    return " | ".join(line.strip() for line in text.splitlines()[:3])[:400]
 
 
 def _skip_reason(longrepr: object) -> str:

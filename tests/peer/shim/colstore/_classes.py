@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,25 @@ def _try_skip_query_mask(reader: colstore_io.Reader, predicate: Any) -> NDArray[
     return predicate_mask(reader.source, bound, Range(0, 1, reader.n_rows))
 
 
+def _uniform_record_layout(reader: colstore_io.Reader) -> tuple[int, int, int, int] | None:
+    """Return rows, distance and start of equal records and the rows of the last one, ``None`` for others."""
+    segments = reader.source.plan.segments
+    if not segments.uniform_rows:
+        return None
+    first, second = segments.body_start[:2].tolist()
+    return segments.uniform_rows, second - first, first, int(segments.rows[-1])
+
+
+def _column_prefix_bytes(reader: colstore_io.Reader) -> dict[str, int]:
+    """Return the bytes of a row in front of each column."""
+    itemsizes = [dtype.itemsize for dtype in reader.dtypes.values()]
+    return dict(zip(reader.columns, accumulate(itemsizes, initial=0), strict=False))
+
+
+_READER._uniform_record_layout = _uniform_record_layout
+_READER._column_prefix_bytes = property(_column_prefix_bytes)
+_READER._n_rows_per_record = property(lambda reader: reader.source.plan.segments.rows)
+_READER._record_starts_bytes = property(lambda reader: reader.source.plan.segments.body_start)
 _READER._record_stats = property(_record_stats)
 _READER._try_skip_query_mask = _try_skip_query_mask
 _READER._manifest = property(lambda reader: read_header(reader.path)[0])
