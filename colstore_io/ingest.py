@@ -423,6 +423,10 @@ def ingest_stream(
 
 def _open_stream(data: Any) -> tuple[Iterator[Any], Callable[[], Any]]:
     """Return the items of a stream and the call that releases it."""
+    own = getattr(data, "__colstore_batches__", None)
+    if own is not None:  # one of our tables: its columns as they are stored
+        batches = own()
+        return batches, batches.close
     if not hasattr(data, "__arrow_c_stream__"):
         return data, getattr(data, "close", lambda: None)
     import pyarrow as pa
@@ -445,7 +449,8 @@ def _record_batches(reader: Any) -> Iterator[Any]:
 def _stream(data: Any, options: _Options) -> Iterator[Batch]:
     items, release = _open_stream(data)
     # The extra first item of an Arrow stream carries its schema only; batches are numbered without it.
-    number = -1 if hasattr(data, "__arrow_c_stream__") else 0
+    from_arrow = hasattr(data, "__arrow_c_stream__") and not hasattr(data, "__colstore_batches__")
+    number = -1 if from_arrow else 0
     del data
     empty: Batch | None = None
     any_rows = False

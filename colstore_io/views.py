@@ -16,19 +16,24 @@ from . import config, convert, convert_pandas
 from .column import ColumnView
 from .dataset import Source
 from .errors import ColumnNotFoundError
-from .materialise import materialise, read_fields, refuse_nullable, view_without_copy
+from .gather import read
+from .ingest import Batch
+from .materialise import materialise, parts_of, read_fields, refuse_nullable, view_without_copy
 from .predicate import Expr, bind
 from .preview import Preview
 from .query import parse_query
 from .rows import Rows
-from .schema import Field
-from .selection import Range, RowSelection
+from .schema import Field, Schema
+from .selection import Range, RowSelection, compose
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
 
 __all__ = ["ColumnView", "TableOps", "TableView"]
+
+BATCH_BYTES = 64 << 20
+"""Stored bytes of a block when a selection is written to another file."""
 
 ByName: TypeAlias = dict[str, Any]  # the methods called `dict` hide the built-in name inside their class
 
@@ -326,6 +331,32 @@ class TableOps:
             raise ValueError("a table cannot become an array without copying")
         records = self.recarray()
         return records if dtype is None else records.astype(dtype)
+
+    # -- feeding other tables
+
+    def __colstore_batches__(self) -> Iterator[Batch]:
+        """Yield the selection as it is stored: how `store` and `append` take a reader, dataset or view.
+
+        One batch per segment of a whole table, blocks of about 64 MiB of a selection.
+        """
+        source, rows = self._holder.readable_source(), self._resolved()
+        schema = Schema(tuple(self._fields()), source.schema.attrs)
+        for block in self._blocks(source, rows):
+            arrays = read(source, block, parts_of(source, self._positions))
+            stored = tuple(a.astype(a.dtype.newbyteorder("<"), copy=False) for a in arrays)
+            yield Batch(schema, stored, block.count)
+
+    def _blocks(self, source: Source, rows: RowSelection) -> Iterator[RowSelection]:
+        if isinstance(rows, Range) and rows.covers(source.n_rows):
+            starts = source.plan.segments.row_start
+            for first, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+                if stop > first:
+                    yield Range(first, 1, stop - first)
+            if source.n_rows:
+                return
+        step = max(1, BATCH_BYTES // max(1, sum(f.row_bytes for f in self._fields())))
+        for first in range(0, max(1, rows.count), step):
+            yield compose(rows, slice(first, first + step), source.n_rows)
 
     # -- Arrow
 

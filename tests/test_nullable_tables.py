@@ -198,3 +198,19 @@ def test_a_companion_that_only_some_files_have_is_no_mismatch(tmp_path):
         assert table[::-1, "n"].array().to_pylist() == want[::-1]
         assert table[np.arange(7) % 2 == 1, "n"].array().to_pylist() == want[1::2]
         np.testing.assert_array_equal(table.query("n >= 2")["k"].array(), [2, 3, 2])
+
+
+def test_tables_and_views_can_be_stored_and_appended_as_they_are(table, tmp_path):
+    opened, data = table
+    cs.store(opened, tmp_path / "copy.cstore").close()
+    cs.store(opened.query("plain % 2 == 0").select("plain", "number"), tmp_path / "half.cstore").close()
+    with cs.open(tmp_path / "copy.cstore") as copied, cs.open(tmp_path / "half.cstore") as half:
+        pd.testing.assert_frame_equal(copied.frame(categories=True), data, check_categorical=False)
+        assert [f.validity for f in copied.schema] == [f.validity for f in opened.schema]
+        assert half.shape == (100, 2)
+        assert half["number"].array().equals(opened[::2, "number"].array())
+    cs.append(tmp_path / "dir", opened[:30])
+    cs.append(tmp_path / "dir", opened)
+    with cs.open(tmp_path / "dir") as joined:
+        assert joined.n_rows == 230
+        assert joined["text"].array().to_pylist()[30:] == opened["text"].array().to_pylist()
