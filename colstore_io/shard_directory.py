@@ -53,15 +53,18 @@ class ShardName:
             fields = [
                 field for _, field, _, _ in string.Formatter().parse(self.template) if field is not None
             ]
-            example = self.name(7)
+            examples = {index: self.name(index) for index in (7, 1234567890)}
         except (ValueError, IndexError, KeyError, AttributeError) as exc:
             raise ValueError(f"{self.template!r} is no shard name template: {exc}") from None
         if set(fields) - {"index"}:
             raise ValueError(f"a shard name template has no field but {{index}}, got {self.template!r}")
-        if re.search(r"[/\\\0]", example) or example.startswith(("_", ".")):
-            raise ValueError(f"a shard name must name a file in the directory itself, got {self.template!r}")
-        if fields and self.next_index([example]) != 8:
-            raise ValueError(f"{self.template!r} must write its index in decimal digits")
+        for index, example in examples.items():
+            if re.search(r"[/\\\0]", example) or example.startswith(("_", ".")):
+                raise ValueError(
+                    f"a shard name must name a file in the directory itself, got {self.template!r}"
+                )
+            if fields and self.next_index([example]) != index + 1:
+                raise ValueError(f"{self.template!r} must write its index in decimal digits")
 
     @property
     def literal(self) -> bool:
@@ -74,6 +77,8 @@ class ShardName:
 
     def next_index(self, names: Sequence[str]) -> int:
         """Return 1 + the largest number that `names` use, 0 if none does. Gaps are never reused."""
+        if self.literal:
+            return 0
         pattern = "".join(
             re.escape(text) + ("" if field is None else "([0-9]+)")
             for text, field, _, _ in string.Formatter().parse(self.template)
