@@ -14,12 +14,13 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .errors import FormatError, StorageError, TruncatedFileError
 from .storage_names import redact_url
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from .storage_resolve import Location
 
 __all__ = ["ByteFile", "IOStats", "MemoryFile", "StreamFile"]

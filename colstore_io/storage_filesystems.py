@@ -13,8 +13,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import fsspec
 
@@ -175,8 +174,7 @@ def storage_error(exc: BaseException, action: str, spelling: str) -> Exception:
 # Size and version token (integrations.md 4.4)
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectState:
+class ObjectState(NamedTuple):
     """Size in bytes (``None`` when the store does not tell) and version token of one object."""
 
     size: int | None

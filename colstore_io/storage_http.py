@@ -15,8 +15,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import StorageError
 from .storage_filesystems import BATCH_SIZE, sync
@@ -29,8 +28,7 @@ WHOLE_BODY_LIMIT = 64 << 20
 _CONTENT_RANGE = re.compile(r"bytes\s+(?:(\d+)-(\d+)|\*)/(\d+|\*)\s*$", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class HttpAnswer:
+class HttpAnswer(NamedTuple):
     """What a server answered to one range request.
 
     Attributes

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .errors import StaleDatasetError, StorageError, TruncatedFileError
 from .storage_files import ByteFile, IOStats
@@ -19,6 +18,8 @@ from .storage_filesystems import local_token
 from .storage_mapping import Descriptor, advise, descriptors, map_descriptor, mappings
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from .storage_resolve import Location
 
 __all__ = ["LocalFile", "LocalOptions", "open_local"]

@@ -7,7 +7,7 @@ to keep requests parallel, and single ranges that are very long are split (integ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["Block", "Slice", "plan_blocks", "split_block"]
 
@@ -15,8 +15,7 @@ SPLIT_BYTES = 64 << 20
 """A single range longer than this is fetched in parallel parts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(NamedTuple):
     """Where one wanted range lies: bytes ``[begin, begin + length)`` of block `block`."""
 
     block: int
@@ -24,8 +23,7 @@ class Slice:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """Bytes ``[start, stop)`` of a file, fetched together."""
 
     start: int
