@@ -475,45 +475,56 @@ class ColstoreAccessor:
         dataset = self._dataset
         if columns is not None:
             dataset = dataset[[columns] if isinstance(columns, str) else list(columns)]
-        if rows is not None:
-            if len(dataset.sizes) != 1:
-                raise ValueError(f"rows= needs one dimension, this dataset has {dict(dataset.sizes)}")
-            (dim,) = dataset.sizes
-            dataset = dataset.isel(
-                {dim: rows if isinstance(rows, slice) else np.atleast_1d(np.asarray(rows))}
-            )
-        groups: list[tuple[Source, Any, dict[Hashable, ColumnArray]]] = []
-        for name, variable in dataset.variables.items():
-            pending = None if name in dataset.xindexes else _pending(variable)
-            if pending is None:
-                continue
-            for source, key, members in groups:
-                if source is pending.array.source and _same_rows(key, pending.key):
-                    members[name] = pending.array
-                    break
-            else:
-                groups.append((pending.array.source, pending.key, {name: pending.array}))
+        if rows is not None and len(dataset.sizes) != 1:
+            raise ValueError(f"rows= needs one dimension, this dataset has {dict(dataset.sizes)}")
         loaded: dict[Hashable, xr.Variable] = {}
-        for source, key, members in groups:
-            loaded.update(_load_group(dataset, source, key, members))
-        return (
-            dataset.assign(
-                {name: variable for name, variable in loaded.items() if name not in dataset.coords}
-            )
-            .assign_coords({name: variable for name, variable in loaded.items() if name in dataset.coords})
-            .load()
-        )
+        for group in _groups(dataset):
+            for name, values in group.read(rows).items():
+                variable = dataset.variables[name]
+                loaded[name] = xr.Variable(variable.dims, values, variable.attrs, variable.encoding)
+        others = dataset.drop_vars(list(loaded))
+        if rows is not None:
+            (dim,) = dataset.sizes
+            taken = rows if isinstance(rows, slice) else np.atleast_1d(np.asarray(rows))
+            others = others.isel({dim: taken}) if dim in others.dims else others
+        coords = {name: variable for name, variable in loaded.items() if name in dataset.coords}
+        data = {name: variable for name, variable in loaded.items() if name not in coords}
+        complete = others.load().assign_coords(coords).assign(data)
+        return complete[list(dataset.data_vars)]  # in the order they had
 
 
-def _load_group(
-    dataset: xr.Dataset, source: Source, key: Any, members: Mapping[Hashable, ColumnArray]
-) -> dict[Hashable, xr.Variable]:
-    from colstore_io.selection import normalise
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Variables in the same files of which the same rows are selected so far."""
 
-    arrays = list(members.values())
-    found = _read_forms(source, normalise(key, source.n_rows), arrays)
-    loaded = {}
-    for name, array, values in zip(members, arrays, found, strict=True):
-        variable = dataset.variables[name]
-        loaded[name] = xr.Variable(variable.dims, array.finish(values), variable.attrs, variable.encoding)
-    return loaded
+    source: Source
+    key: Any
+    members: dict[Hashable, ColumnArray]
+
+    def read(self, rows: Any) -> dict[Hashable, NDArray[Any]]:
+        from colstore_io.selection import compose, normalise
+
+        n_rows = self.source.n_rows
+        selection = normalise(self.key, n_rows)
+        if rows is not None:
+            selection = compose(selection, rows, n_rows)
+        found = _read_forms(self.source, selection, list(self.members.values()))
+        return {
+            name: array.finish(values)
+            for (name, array), values in zip(self.members.items(), found, strict=True)
+        }
+
+
+def _groups(dataset: xr.Dataset) -> list[_Group]:
+    groups: list[_Group] = []
+    for name, variable in dataset.variables.items():
+        pending = None if name in dataset.xindexes else _pending(variable)
+        if pending is None:
+            continue
+        for group in groups:
+            if group.source is pending.array.source and _same_rows(group.key, pending.key):
+                group.members[name] = pending.array
+                break
+        else:
+            groups.append(_Group(pending.array.source, pending.key, {name: pending.array}))
+    return groups

@@ -518,7 +518,7 @@ def test_remote_variables_are_in_flight_together_under_load_async(tmp_path):
     n_columns, n_rows = 40, 20_000  # columns too far apart to be fetched as one range
     cs.store({f"c{i}": np.full(n_rows, i) for i in range(n_columns)}, tmp_path / "many.cstore")
     store.put("bucket/many.cstore", (tmp_path / "many.cstore").read_bytes())
-    fs = CountingFileSystem(store=name, latency_seconds=0.05)
+    fs = CountingFileSystem(store=name, latency_seconds=0.4)
     ds = opened("bucket/many.cstore", filesystem=fs)
     store.log.clear()
     store.most_in_flight = 0
@@ -526,7 +526,7 @@ def test_remote_variables_are_in_flight_together_under_load_async(tmp_path):
     assert all(loaded[f"c{i}"].values.tolist() == [i, i] for i in range(n_columns))
     assert store.count("range") == n_columns
     assert store.count("info") == store.count("list") == 0
-    assert store.most_in_flight > n_columns // 2
+    assert store.most_in_flight > 8  # asyncio's own pool would be a few threads
     store.log.clear()
     again = ds.isel(row=slice(5, 7)).colstore.load()  # one round too, without asyncio
     assert again.c3.values.tolist() == [3, 3]
