@@ -28,11 +28,11 @@ def _expect(condition: bool) -> None:
 
 
 def _table(starts: Array, base: Array, itemsize: int, uniform_rows: int = 0) -> segments.SegmentTable:
-    starts = np.ascontiguousarray(starts, dtype=np.int64)
+    _expect(starts.flags.c_contiguous and base.flags.c_contiguous)
     return segments.SegmentTable(
         starts[:-1].copy(),
         starts[1:].copy(),
-        np.ascontiguousarray(base, dtype=np.int64).reshape(1, -1),
+        base.reshape(1, -1),
         np.array([itemsize], dtype=np.int64),
         int(starts[-1]),
         uniform_rows,
@@ -40,6 +40,7 @@ def _table(starts: Array, base: Array, itemsize: int, uniform_rows: int = 0) -> 
 
 
 def _one_segment(source: Array) -> segments.SegmentTable:
+    _expect(source.flags.c_contiguous)
     return _table(np.array([0, len(source)]), np.array([source.ctypes.data]), source.dtype.itemsize)
 
 
@@ -76,6 +77,7 @@ def gather_bytes(
 ) -> None:
     """Copy the items that begin at `byte_offsets`: one run of bytes each."""
     itemsize = output.dtype.itemsize
+    _expect(source.flags.c_contiguous and byte_offsets.flags.c_contiguous and output.flags.c_contiguous)
     copy_kernels.copy_runs(
         (source.ctypes.data + byte_offsets).astype(np.uint64),
         (output.ctypes.data + itemsize * np.arange(len(output))).astype(np.uint64),
@@ -87,36 +89,59 @@ def gather_bytes(
 def gather_segment(
     indices: Array,
     output: Array,
-    starts: Array,
-    base: Array,
+    segment_starts_rows: Array,
+    segment_base: Array,
     thread_cap: int = 0,
     prefetch_distance: int = -1,
 ) -> None:
-    """Gather over segments: row i of segment s is at ``base[s] + i * itemsize``."""
-    _expect(len(starts) == len(base) + 1)
-    _take(_table(starts, base, output.dtype.itemsize), indices, output, thread_cap, prefetch_distance)
+    """Gather over segments: row i of segment s is at ``segment_base[s] + i * itemsize``."""
+    _expect(len(segment_starts_rows) == len(segment_base) + 1)
+    _take(
+        _table(segment_starts_rows, segment_base, output.dtype.itemsize),
+        indices,
+        output,
+        thread_cap,
+        prefetch_distance,
+    )
 
 
 gather_segment_sorted = gather_segment  # our kernel looks at the indices itself
 
 
 def gather_segment_uniform(
-    indices: Array, output: Array, rows: int, base: Array, thread_cap: int = 0, prefetch_distance: int = -1
+    indices: Array,
+    output: Array,
+    rows_per_segment: int,
+    segment_base: Array,
+    thread_cap: int = 0,
+    prefetch_distance: int = -1,
 ) -> None:
-    """Gather over segments of `rows` rows each."""
-    _expect(rows >= 1)
-    table = _table(rows * np.arange(len(base) + 1), base, output.dtype.itemsize, rows)
+    """Gather over segments of `rows_per_segment` rows each."""
+    _expect(rows_per_segment >= 1)
+    table = _table(
+        rows_per_segment * np.arange(len(segment_base) + 1),
+        segment_base,
+        output.dtype.itemsize,
+        rows_per_segment,
+    )
     _take(table, indices, output, thread_cap, prefetch_distance)
 
 
 def gather_segment_mask(
-    mask: Array, output: Array, starts: Array, base: Array, thread_cap: int = 0, prefetch_distance: int = -1
+    mask: Array,
+    output: Array,
+    segment_starts_rows: Array,
+    segment_base: Array,
+    thread_cap: int = 0,
+    prefetch_distance: int = -1,
 ) -> None:
     """Gather the rows where `mask` is true."""
-    _expect(mask.dtype == np.bool_ and len(mask) == starts[-1])
+    _expect(mask.dtype == np.bool_ and len(mask) == segment_starts_rows[-1])
     count = _threads(thread_cap)
     offsets = segments.mask_offsets(mask, threads=count)
-    _table(starts, base, output.dtype.itemsize).compress(mask, offsets, output, threads=count)
+    _table(segment_starts_rows, segment_base, output.dtype.itemsize).compress(
+        mask, offsets, output, threads=count
+    )
 
 
 def _record_table(
@@ -128,6 +153,7 @@ def _record_table(
     itemsize: int,
     uniform_rows: int = 0,
 ) -> segments.SegmentTable:
+    _expect(all(array.flags.c_contiguous for array in (source, starts, body_start, rows)))
     base = source.ctypes.data + body_start + prefix * rows - starts[:-1] * itemsize
     return _table(starts, base, itemsize, uniform_rows)
 
@@ -138,17 +164,24 @@ def gather_multirecord_strided(
     start: int,
     stop: int,
     step: int,
-    starts: Array,
-    body_start: Array,
-    rows: Array,
-    prefix: int,
+    record_starts_rows: Array,
+    record_starts_bytes: Array,
+    n_rows_per_record: Array,
+    col_prefix_bytes: int,
     thread_cap: int = 0,
     prefetch_distance: int = -1,
 ) -> None:
     """Copy rows ``start:stop:step`` of one column of a file with several records."""
     _expect(step != 0)
     count = len(range(start, stop, step))
-    table = _record_table(source, starts, body_start, rows, prefix, output.dtype.itemsize)
+    table = _record_table(
+        source,
+        record_starts_rows,
+        record_starts_bytes,
+        n_rows_per_record,
+        col_prefix_bytes,
+        output.dtype.itemsize,
+    )
     table.copy_strided(start, step, count, output, threads=_threads(thread_cap))
 
 
@@ -157,22 +190,22 @@ def gather_multirecord_uniform(
     indices: Array,
     output: Array,
     rows_per_record: int,
-    stride: int,
-    first_body: int,
+    record_stride_bytes: int,
+    first_body_offset: int,
     n_records: int,
-    last_rows: int,
-    prefix: int,
+    last_record_rows: int,
+    col_prefix_bytes: int,
     thread_cap: int = 0,
     prefetch_distance: int = -1,
 ) -> None:
-    """Gather over records of `rows_per_record` rows whose bodies are `stride` bytes apart."""
-    _expect(1 <= last_rows <= rows_per_record)
+    """Gather over records of `rows_per_record` rows whose bodies are `record_stride_bytes` bytes apart."""
+    _expect(1 <= last_record_rows <= rows_per_record)
     rows = np.full(n_records, rows_per_record, dtype=np.int64)
-    rows[-1] = last_rows
+    rows[-1] = last_record_rows
     starts = np.concatenate([[0], np.cumsum(rows)])
-    body_start = first_body + stride * np.arange(n_records, dtype=np.int64)
+    body_start = first_body_offset + record_stride_bytes * np.arange(n_records, dtype=np.int64)
     itemsize = output.dtype.itemsize
-    table = _record_table(source, starts, body_start, rows, prefix, itemsize, rows_per_record)
+    table = _record_table(source, starts, body_start, rows, col_prefix_bytes, itemsize, rows_per_record)
     _take(table, indices, output, thread_cap, prefetch_distance)
 
 

@@ -45,7 +45,7 @@ def gather(
         return source[indices].astype(dtype)
     output: Array = np.empty(len(indices), dtype=dtype)
     cap = config.get_gather_thread_cap() if thread_cap is None else thread_cap
-    _gather.gather(source, indices, output, cap)
+    _gather.gather_into(source, indices, output, cap)
     return output
 
 
