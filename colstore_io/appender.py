@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from . import finalisers
 from .batch_schema import Attributes, batch_columns, check_columns
 from .formats import ShardMeta
 from .ingest import Batch, ingest
@@ -83,7 +84,6 @@ class Appender:
             raise ValueError(
                 f"a literal name ({name!r}) cannot have a shard_size; use a template with {{index}}"
             )
-        self._pid = os.getpid()
         self._statistics = statistics
         self._attributes = Attributes(attrs, column_attrs)
         self._pending: list[Batch] = []
@@ -92,6 +92,7 @@ class Appender:
         self._place = ShardDirectory(directory, name, storage_options, filesystem)
         self._options = ingest_options(self._place.first, strings, string_width, nullable)
         self._closed = False
+        finalisers.watch(self)
 
     @property
     def directory(self) -> Path | str:
@@ -193,6 +194,7 @@ class Appender:
         if self._closed:
             return
         self._closed = True
+        finalisers.forget(self)
         try:
             self._flush()
         finally:
@@ -209,12 +211,15 @@ class Appender:
     def __del__(self) -> None:
         if getattr(self, "_closed", True):
             return
-        if os.getpid() != self._pid:  # a forked child: rows and lock are the parent's
-            self._closed = True
-            self._place.release()
-            return
-        warnings.warn(f"unclosed {self!r}: flushing it now", ResourceWarning, stacklevel=2, source=self)
-        self.close()
+        try:
+            warnings.warn(f"unclosed {self!r}: flushing it now", ResourceWarning, stacklevel=2, source=self)
+        finally:  # also where warnings are errors
+            self.close()
+
+    def abandon_in_child(self) -> None:
+        """Let go of the lock in a forked child, where it is the parent's; nothing is written."""
+        self._closed = True
+        self._place.release()
 
 
 def _shard_budget(shard_size: int | str | None) -> tuple[int | None, int | None]:

@@ -88,7 +88,7 @@ def storable(name: str, values: NDArray[Any]) -> NDArray[Any]:
         values = values.reshape(1)
     if values.ndim != 1:
         raise ValueError(
-            f"column {name!r} has {values.ndim} dimensions, shape {values.shape}; a column has one: "
+            f"column {name!r} has {values.ndim} dimensions, shape {values.shape}; a column is 1D: "
             "split it into several columns"
         )
     dtype = values.dtype.newbyteorder("<")
@@ -197,7 +197,7 @@ def _string_dtype_column(name: str, data: NDArray[Any], target: TextTarget) -> C
     import pyarrow as pa
 
     if data.ndim > 1:
-        raise ValueError(f"column {name!r} has {data.ndim} dimensions; a column has one")
+        raise ValueError(f"column {name!r} has {data.ndim} dimensions; a column is 1D")
     data = data.reshape(-1)
     try:
         array = pa.array(data)
@@ -304,7 +304,7 @@ def object_column(name: str, objects: NDArray[Any], target: TextTarget) -> Colum
     if objects.ndim == 0:
         objects = objects.reshape(1)
     if objects.ndim != 1:
-        raise ValueError(f"column {name!r} has {objects.ndim} dimensions; a column has one")
+        raise ValueError(f"column {name!r} has {objects.ndim} dimensions; a column is 1D")
     kinds = {_kind_of(cls) for cls in set(map(type, objects))}
     has_null = "null" in kinds
     found = kinds - {"null"}

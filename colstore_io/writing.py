@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import io
 import os
 import warnings
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +14,9 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from . import finalisers
 from .batch_schema import Attributes, check_columns
-from .errors import UnsupportedFeatureError
+from .errors import SchemaMismatchError, UnsupportedFeatureError
 from .formats import ShardMeta
 from .ingest import Batch, ingest
 from .locks import open_locked
@@ -53,9 +52,6 @@ class _Plain(NamedTuple):
 
     names: list[str]
     dtypes: list[np.dtype[Any]]
-
-
-_open_writers: weakref.WeakSet[Writer] = weakref.WeakSet()
 
 
 class Writer:
@@ -147,7 +143,7 @@ class Writer:
                 destination.close()
                 raise
         self._closed = False
-        _open_writers.add(self)
+        finalisers.watch(self)
 
     @property
     def path(self) -> Path | str:
@@ -212,6 +208,8 @@ class Writer:
             return
         if isinstance(data, Mapping) and not data:
             return
+        if isinstance(data, Mapping) and self._schema is not None:
+            _check_names([str(name) for name in data], self._schema.names, self._target.spelling)
         # NumPy strings of another width are another dtype here, as in every streaming writer of the format.
         batch = ingest(data, like=self._schema, exact_numpy_strings=True, **self._options)
         self._append(batch)
@@ -283,7 +281,7 @@ class Writer:
         if self._closed:
             return
         self._closed = True
-        _open_writers.discard(self)
+        finalisers.forget(self)
         self._log.finish()
 
     def _check_open(self) -> None:
@@ -299,28 +297,30 @@ class Writer:
         self.close()
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
+        if getattr(self, "_closed", True):
+            return
+        try:
             warnings.warn(f"unclosed {self!r}: committing it now", ResourceWarning, stacklevel=2, source=self)
+        finally:  # also where warnings are errors
             self.close()
 
-
-@atexit.register
-def _close_at_exit() -> None:
-    """Commit writers that are still open when the interpreter ends: it may never run their finalisers."""
-    for writer in list(_open_writers):
-        writer.__del__()
+    def abandon_in_child(self) -> None:
+        """Let go of file and lock in a forked child, where they are the parent's; nothing is committed."""
+        self._closed = True
+        self._log.destination.abandon()
 
 
-def _after_fork_in_child() -> None:
-    # File, lock and commit are the parent's: a child that runs finalisers must not touch them.
-    for writer in list(_open_writers):
-        writer._closed = True
-        writer._log.destination.abandon()
-    _open_writers.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+def _check_names(names: list[str], expected: list[str], where: str) -> None:
+    if names == expected:
+        return
+    if len(names) != len(expected):
+        raise SchemaMismatchError(
+            f"Schema mismatch: {where} has {len(expected)} columns, the data have {len(names)}: {names}"
+        )
+    at = next(i for i, pair in enumerate(zip(names, expected, strict=True)) if pair[0] != pair[1])
+    raise SchemaMismatchError(
+        f"Column name mismatch: column {at} of {where} is {expected[at]!r}, the data have {names[at]!r} there"
+    )
 
 
 def _read_for_update(target: Target) -> ShardMeta:

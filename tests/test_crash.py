@@ -30,8 +30,7 @@ def rows(start: int, n: int) -> dict[str, np.ndarray]:
 
 def abandon(writer: Writer) -> None:
     """Let go of a writer as the end of its process would."""
-    writer._closed = True
-    writer._log.destination.abandon()
+    writer.abandon_in_child()
 
 
 def crash_points(monkeypatch: pytest.MonkeyPatch, run: Callable[[], Any]) -> int:
@@ -358,6 +357,32 @@ while True:
     writer.commit()
     print("committed", n, flush=True)
 """
+
+
+def test_writers_left_open_at_exit_are_committed(tmp_path: Path) -> None:
+    """Even those that only a reference cycle or a frozen frame keeps alive."""
+    script = """
+import sys
+import numpy as np
+from colstore_io.appender import Appender
+from colstore_io.writing import Writer
+class Holder: pass
+holder = Holder()
+holder.self = holder
+holder.writer = Writer(sys.argv[1] + "/a.cstore")
+holder.writer.write({"x": np.arange(3)})
+holder.appender = Appender(sys.argv[1] + "/d")
+holder.appender.write({"x": np.arange(4)})
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", script, str(tmp_path)],
+        check=True,
+        timeout=60,
+        capture_output=True,
+    )
+    assert done.stderr.count(b"ResourceWarning: unclosed") == 2
+    assert read_back(tmp_path / "a.cstore")["x"] == [0, 1, 2]
+    assert read_back(tmp_path / "d" / "shard_00000.cstore")["x"] == [0, 1, 2, 3]
 
 
 @pytest.mark.slow
