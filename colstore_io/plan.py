@@ -7,7 +7,6 @@ read.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import warnings
 from collections.abc import Collection, Sequence
@@ -161,7 +160,7 @@ class DatasetPlan:
             self.format,
             dict(self.schema.attrs),
             tuple(_pack_field(f) for f in self.schema),
-            tuple(dataclasses.astuple(entry) for entry in self.files),
+            tuple((e.layout, e.committed_end, e.fingerprint, e.records, e.rows) for e in self.files),
             tuple(_pack_layout(layout) for layout in self.layouts),
             (
                 table.file.astype("<i4").tobytes(),
@@ -252,7 +251,9 @@ class DatasetPlan:
         return DatasetPlan(
             self.format,
             Schema(tuple(_for_task(self.schema.fields[p], categories) for p in positions)),
-            tuple(replace(entry, layout=used.index(entry.layout)) for entry in entries),
+            entries
+            if used == [0]
+            else tuple(replace(entry, layout=used.index(entry.layout)) for entry in entries),
             tuple(self.layouts[i].select(positions) for i in used),
             self.segments.take(low, high),
         )

@@ -136,8 +136,10 @@ def partition_rows(
     n_rows = int(row_start[-1])
     if n_rows == 0:
         return np.array([0, 0], dtype=np.int64)
-    block_rows = max(1, blocksize // max(1, row_bytes))
-    merge_rows = merge_below // max(1, row_bytes)
+    if row_bytes == 0:  # nothing to read, however many rows there are
+        return np.array([0, n_rows], dtype=np.int64)
+    block_rows = max(1, blocksize // row_bytes)
+    merge_rows = merge_below // row_bytes
     bounds = [0]
     for stop in np.unique(row_start)[1:].tolist():
         begin = bounds[-1]
