@@ -36,6 +36,7 @@ from .storage_resolve import Entry, Location, Resolution, list_names, resolve
 from .storage_write import write_object
 
 __all__ = [
+    "HEAD_BYTES",
     "ByteFile",
     "Entry",
     "IOStats",
@@ -47,6 +48,8 @@ __all__ = [
     "StreamFile",
     "current_token",
     "list_names",
+    "local_token",
+    "locate",
     "natural_key",
     "open_file",
     "open_files",

@@ -75,28 +75,27 @@ def open_remote(
         size = _size(state, location)
         known = replace(location, size=size, token=state.token)
         files.append(RemoteFile(known, size, state.token, io))
-    heads = [memoryview(b"")] * len(files)
-    again: list[Wanted] = []
+    items: dict[int, Wanted] = {}
     for (number, stop), answer in zip(wanted, answers, strict=True):
         file = files[number]
-        if file.size == 0:
-            continue  # every range of an empty object fails, on each store in another way
-        item = Wanted(file, 0, min(stop, file.size))
-        accept(item, answer)
-        if item.failure is not None:
-            again.append(item)
-            _second_look(fs, item)
-        assert item.answer is not None
-        heads[number] = item.answer
-    return list(zip(files, heads, strict=True))
+        if file.size:  # every range of an empty object fails, on each store in another way
+            items[number] = Wanted(file, 0, min(stop, file.size))
+            accept(items[number], answer)
+    _look_again(fs, [item for item in items.values() if item.failure is not None])
+    heads = [items[number].answer if number in items else None for number in range(len(files))]
+    return [
+        (file, head if head is not None else memoryview(b"")) for file, head in zip(files, heads, strict=True)
+    ]
 
 
-def _second_look(fs: Any, item: Wanted) -> None:
-    """Read one head again whose first answer was none, with a fresh look at the object."""
-    if isinstance(item.failure, FileNotFoundError | PermissionError | IsADirectoryError):
-        raise storage_error(item.failure, "open", item.file.spelling) from None
-    compare_versions(fs, [item])
-    second_attempt(fs, [item])
+def _look_again(fs: Any, failed: list[Wanted]) -> None:
+    """Read the heads again whose first answer was none, after a fresh look at the objects."""
+    for item in failed:
+        if isinstance(item.failure, FileNotFoundError | PermissionError | IsADirectoryError):
+            raise storage_error(item.failure, "open", item.file.spelling) from None
+    if failed:
+        compare_versions(fs, failed)
+        second_attempt(fs, failed)
 
 
 def _known_state(fs: Any, location: Location) -> ObjectState | None:
@@ -235,7 +234,12 @@ def _heads_serial(fs: Any, locations: Sequence[Location], wanted: Sequence[tuple
     if not wanted:
         return []
     paths = [locations[number].path for number, _ in wanted]
+    starts, stops = [0] * len(paths), [stop for _, stop in wanted]
     try:
-        return list(fs.cat_ranges(paths, [0] * len(paths), [stop for _, stop in wanted], on_error="raise"))
-    except Exception as exc:
-        return [exc] * len(wanted)
+        return list(fs.cat_ranges(paths, starts, stops, on_error="raise"))
+    except Exception:
+        # Which file was it? An error must not be put down to another one.
+        try:
+            return list(fs.cat_ranges(paths, starts, stops, on_error="return"))
+        except Exception as exc:
+            return [exc] * len(wanted)

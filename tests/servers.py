@@ -83,6 +83,7 @@ class S3Server:
     bucket: str
     options: dict[str, Any]
     _prefixes: int = 0
+    _client: Any = None
 
     @property
     def port(self) -> int:
@@ -94,11 +95,16 @@ class S3Server:
         return f"{self.bucket}/t{self._prefixes}"
 
     def client(self, url: str | None = None) -> Any:
-        """Return a client of its own, with no listings cached; `url` replaces the endpoint (a proxy)."""
-        options = dict(self.options)
+        """Return the client of the tests, another one than the library makes of `options`: a foreign writer.
+
+        With `url`, which replaces the endpoint (a proxy), it is a new one.
+        """
         if url is not None:
-            options["endpoint_url"] = url
-        return fsspec.filesystem("s3", skip_instance_cache=True, **options)
+            return fsspec.filesystem("s3", skip_instance_cache=True, **{**self.options, "endpoint_url": url})
+        if self._client is None:
+            self._client = fsspec.filesystem("s3", skip_instance_cache=True, **self.options)
+        self._client.invalidate_cache()
+        return self._client
 
 
 def _s3_server(url: str) -> S3Server:

@@ -565,6 +565,8 @@ def test_a_reopened_file_on_another_inode_is_stale_whatever_the_caller_says(tmp_
         copy.read(0, 1)
 
 
+# From Python 3.12 on a fork in a process with threads warns; that it works is what is tested.
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_reads_what_the_parent_opened(tmp_path: Path) -> None:
     file = opened(write(tmp_path / "a.cstore"))
     array = file.map(1000)

@@ -174,6 +174,8 @@ def test_an_exclusive_write_loses_against_a_writer_that_was_faster(
     assert s3.client().cat_file(f"{prefix}/m.json") == b"first"
 
 
+# From Python 3.12 on a fork in a process with threads warns; that it works is what is tested.
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_reads_s3_with_a_client_of_its_own(s3: S3Server) -> None:
     prefix = s3.prefix()
     s3.client().pipe_file(f"{prefix}/a.cstore", DATA)
