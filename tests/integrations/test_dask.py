@@ -281,6 +281,15 @@ def test_types_are_those_of_the_frame(nullable, records, backend):
         pd.testing.assert_frame_equal(df.compute(), frame)
 
 
+@pytest.mark.parametrize("backend", [None, "numpy_nullable", "pyarrow"])
+@pytest.mark.parametrize("index", ["k", "x", "when", "name"])
+def test_types_hold_with_any_index_and_with_filters(records, index, backend):
+    for filters in (None, [("t", ">", 1500)], [("t", "<", 0)]):
+        df = read_colstore(records, index=index, filters=filters, dtype_backend=backend, blocksize=8000)
+        assert_meta_holds(df)
+        assert df.index.name == index
+
+
 def test_text_is_what_dask_uses_and_bytes_stay_bytes(tmp_path):
     (path,) = write_files(tmp_path, DATA, [[97]])
     df = read_colstore(path)
@@ -491,6 +500,17 @@ def test_changed_file_gets_new_names(tmp_path):
     assert after.x.compute().tolist() == [1, 2, 3, 4, 5]
 
 
+def test_file_that_only_grew_is_read_as_planned(tmp_path):
+    path = tmp_path / "grows.cstore"
+    cs.store({"x": np.arange(5)}, path)
+    df = read_colstore(path)
+    part = pickle.dumps(df.expr.iterables[0][0])
+    with cs.update(path) as writer:
+        writer.write({"x": np.arange(3)})
+    assert df.expr.func(pickle.loads(part)).x.tolist() == [0, 1, 2, 3, 4]
+    assert len(read_colstore(path)) == 8
+
+
 def test_file_that_changes_under_a_task_is_noticed(tmp_path):
     path = tmp_path / "stale.cstore"
     cs.store({"x": np.arange(5)}, path)
@@ -625,6 +645,12 @@ def test_array_reads_only_the_rows_it_needs(tmp_path):
 
 # ----------------------------------------------------------------------------------------------------------
 # Being found
+
+
+def test_a_table_without_columns_is_one_partition(tmp_path):
+    path = tmp_path / "none.cstore"
+    cs.store({"x": np.arange(5)}, path)
+    assert read_colstore(path, columns=[], blocksize=1).npartitions == 1
 
 
 def test_importing_the_integration_adds_the_function_to_dask():
