@@ -81,7 +81,8 @@ class ColumnView(NDArrayOperatorsMixin):
 
     @property
     def _nullable(self) -> bool:
-        return not self._part[1] and self._field.nullable
+        position, validity = self._part
+        return not validity and self._holder.source.nullable[position]
 
     @property
     def column(self) -> str:
@@ -159,9 +160,10 @@ class ColumnView(NDArrayOperatorsMixin):
             if out is not None:
                 raise ValueError("out= and copy=False exclude each other")
             return view_without_copy(source, rows, self._part)
-        if self._nullable:
-            return materialise(source, rows, [self._part[0]], None if out is None else [out])[0]
-        return read_part(source, rows, self._part, out)
+        position, validity = self._part
+        if validity or not source.nullable[position]:
+            return read_part(source, rows, self._part, out)
+        return materialise(source, rows, [position], None if out is None else [out])[0]
 
     def evaluate(self) -> ColumnView:
         """Resolve the row selection now and return the view."""

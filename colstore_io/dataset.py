@@ -118,6 +118,21 @@ class Source:
         cap = config.get_gather_thread_cap()
         return cap if self.max_workers is None else max(1, min(cap, self.max_workers))
 
+    @cached_property
+    def parts_by_name(self) -> dict[str, Part]:
+        """Part of every name that can be read alone: columns, and validity companions that no column hides."""
+        companions = {f.validity: (p, True) for p, f in enumerate(self.schema) if f.validity is not None}
+        return {**companions, **{f.name: (p, False) for p, f in enumerate(self.schema)}}
+
+    @cached_property
+    def nullable(self) -> tuple[bool, ...]:
+        """Whether each field has a validity companion."""
+        return tuple(f.nullable for f in self.schema)
+
+    @cached_property
+    def _layout_of_file(self) -> NDArray[np.int64]:
+        return np.array([entry.layout for entry in self.plan.files], np.int64)
+
     # -- addresses
 
     def mappings(self) -> tuple[NDArray[np.uint8] | None, ...]:
@@ -129,10 +144,21 @@ class Source:
             )
         return maps
 
-    def check_sizes(self) -> None:
-        """Raise `FormatError` if a mapped file was cut below its committed end by another program."""
-        for file, entry in zip(self.files, self.plan.files, strict=True):
-            file.check_size(entry.committed_end)
+    def check_sizes(self, first_row: int = 0, row_stop: int | None = None) -> None:
+        """Raise `FormatError` if a mapped file was cut below its committed end by another program.
+
+        Looks at the files that hold rows [first_row, row_stop).
+        """
+        files, entries = self.files, self.plan.files
+        low, high = 0, len(files)
+        if high > 1 and row_stop is not None:
+            segments = self.plan.segments
+            first, stop = segments.span(first_row, row_stop)
+            low, high = (
+                (int(segments.file[first]), int(segments.file[stop - 1]) + 1) if stop > first else (0, 0)
+            )
+        for number in range(low, high):
+            files[number].check_size(entries[number].committed_end)
 
     @cached_property
     def mapped(self) -> bool:
@@ -143,10 +169,10 @@ class Source:
         """Return the file offset of the chunk of `part` in segments [low, high); -1 where the file has none."""
         plan = self.plan
         high = plan.segments.n_segments if high is None else high
-        prefix_of_file = np.array([plan.layouts[entry.layout].prefix(part) for entry in plan.files], np.int64)
-        if prefix_of_file.size == 0:
+        prefix_of_layout = np.array([layout.prefix(part) for layout in plan.layouts], np.int64)
+        if prefix_of_layout.size == 0:
             return np.empty(0, np.int64)
-        prefix = prefix_of_file[plan.segments.file[low:high]]
+        prefix = prefix_of_layout[self._layout_of_file[plan.segments.file[low:high]]]
         offsets = plan.segments.body_start[low:high] + plan.segments.rows[low:high] * prefix
         return np.where(prefix == NO_VALIDITY, NO_VALIDITY, offsets)
 

@@ -8,7 +8,7 @@ buffers").
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,20 +29,27 @@ GAP_BYTES = 64 << 10
 FETCH_BYTES = 256 << 20
 """Bytes of remote data held at once while a long range is copied into its place."""
 
-SMALL_BYTES = 64 << 10
-"""Below this many bytes a slice of one mapped column is copied by NumPy: the dispatch would cost more."""
+SMALL_ROWS = 4096
+"""Below this many rows of one mapped column the dispatch costs more than the copy."""
 
 
 def read_part(
     source: Source, rows: RowSelection, part: Part, out: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Return the selected rows of one part; see `read`."""
-    if type(rows) is Range and out is None:
-        # The shortest road for small reads of a single-record file: one view, one copy.
+    """Return the selected rows of one part; see `read`.
+
+    Small selections of a single-record file take the shortest road: microseconds count there.
+    """
+    if out is None and rows.__class__ is not Mask and rows.count <= SMALL_ROWS:
         view = source.column_view(part)
-        if view is not None and rows.count * view.itemsize <= SMALL_BYTES:
+        if view is not None:
             source.check_sizes()
-            return view[_as_slice(rows)].copy()
+            if isinstance(rows, Range):
+                return view[_as_slice(rows)].copy()
+            target = np.empty(rows.count, view.dtype)
+            if rows.count:
+                _call(source, source.table((part,)), rows, None, target, 1)
+            return target
     return read(source, rows, (part,), None if out is None else (out,))[0]
 
 
@@ -87,7 +94,10 @@ def read(
     if count == 0 or not parts:
         return targets
     if source.mapped:
-        source.check_sizes()
+        if isinstance(rows, Range):
+            source.check_sizes(*rows.extent)
+        else:
+            source.check_sizes()
         _run(source, source.table(parts), rows, offsets, targets)
     elif isinstance(rows, Range) and rows.step == 1:
         _read_long_range(source, rows, parts, targets)
@@ -134,10 +144,13 @@ def _check_rows(source: Source, rows: Index) -> None:
 
 
 def _mask_offsets(source: Source, rows: Mask) -> NDArray[np.int64]:
-    wanted = threads.wanted_threads(rows.mask.shape[0] // 8, source.thread_cap())
+    # Counting runs at memory speed: 64 mask bytes are about as much work as one gathered element.
+    wanted = threads.wanted_threads(rows.mask.shape[0] // 64, source.thread_cap())
+    count: Callable[..., NDArray[np.int64]] = source.kernel_module().mask_offsets
+    if wanted == 1:
+        return count(rows.mask)
     with threads.lease(wanted) as granted:
-        offsets: NDArray[np.int64] = source.kernel_module().mask_offsets(rows.mask, threads=granted)
-    return offsets
+        return count(rows.mask, threads=granted)
 
 
 def _run(
@@ -147,21 +160,32 @@ def _run(
     offsets: NDArray[np.int64] | None,
     targets: Sequence[NDArray[Any]],
 ) -> None:
-    """Run the kernel that fits `rows` over `table`."""
-    out = targets[0] if len(targets) == 1 else tuple(targets)
-    nbytes = sum(t.nbytes for t in targets)
-    cap = source.thread_cap()
-    if isinstance(rows, Range):
-        work = nbytes // 8 if rows.step == 1 else rows.count * len(targets)
-        with threads.lease(threads.wanted_threads(work, cap)) as granted:
-            table.copy_strided(rows.start, rows.step, rows.count, out, threads=granted)
-    elif isinstance(rows, Mask):
-        work = rows.mask.shape[0] // 8 + nbytes // 8
-        with threads.lease(threads.wanted_threads(work, cap)) as granted:
-            table.compress(rows.mask, offsets, out, threads=granted)
+    """Run the kernel that fits `rows` over `table`, with as many threads as the work justifies and are free."""
+    count = targets[0].shape[0] * len(targets)
+    if isinstance(rows, Mask):
+        work = rows.mask.shape[0] // 16 + count
+    elif isinstance(rows, Range) and rows.step == 1:
+        work = sum(t.nbytes for t in targets) // 8
     else:
-        with threads.lease(threads.wanted_threads(rows.count * len(targets), cap)) as granted:
-            bad = table.take(rows.rows, out, threads=granted, prefetch=config.resolved_prefetch_distance())
+        work = count
+    out = targets[0] if len(targets) == 1 else targets
+    wanted = threads.wanted_threads(work, source.thread_cap())
+    if wanted == 1:
+        _call(source, table, rows, offsets, out, 1)
+        return
+    with threads.lease(wanted) as granted:
+        _call(source, table, rows, offsets, out, granted)
+
+
+def _call(
+    source: Source, table: Any, rows: RowSelection, offsets: NDArray[np.int64] | None, out: Any, granted: int
+) -> None:
+    if isinstance(rows, Range):
+        table.copy_strided(rows.start, rows.step, rows.count, out, threads=granted)
+    elif isinstance(rows, Mask):
+        table.compress(rows.mask, offsets, out, threads=granted)
+    else:
+        bad = table.take(rows.rows, out, threads=granted, prefetch=config.resolved_prefetch_distance())
         if bad >= 0:
             raise out_of_range(int(rows.rows[bad]), source.n_rows)
 

@@ -78,7 +78,7 @@ def view_without_copy(source: Source, rows: RowSelection, part: Part) -> NDArray
         raise ValueError(f"column {field.name!r} is not in native byte order: copy=False is not possible")
     if not isinstance(rows, Range):
         raise ValueError("copy=False is not possible for fancy and boolean selections; use copy=True")
-    source.check_sizes()
+    source.check_sizes(*rows.extent)
     segments = source.plan.segments
     low = 0
     if segments.n_segments != 1:
@@ -86,8 +86,7 @@ def view_without_copy(source: Source, rows: RowSelection, part: Part) -> NDArray
             raise ValueError(
                 "an empty selection of several segments is not contiguous in memory; use copy=True"
             )
-        first, last = sorted((rows.start, rows.start + (rows.count - 1) * rows.step))
-        low, high = segments.span(first, last + 1)
+        low, high = segments.span(*rows.extent)
         files = segments.file
         if files[low] != files[high - 1]:
             raise ValueError(

@@ -35,6 +35,14 @@ class Range:
         """One past the last row of a unit-step range."""
         return self.start + self.count
 
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Smallest half-open range of rows that holds all of these."""
+        if self.count == 0:
+            return self.start, self.start
+        last = self.start + (self.count - 1) * self.step
+        return (self.start, last + 1) if self.step > 0 else (last, self.start + 1)
+
     def positions(self, n: int) -> NDArray[np.int64]:
         del n
         return np.arange(self.start, self.start + self.count * self.step, self.step, dtype=np.int64)

@@ -107,19 +107,16 @@ class TableOps:
     # -- selecting
 
     def _position(self, name: str) -> int:
-        schema = self._holder.source.schema
-        position = schema.index(name) if name in schema else -1
-        if position not in self._positions:
+        part = self._holder.source.parts_by_name.get(name)
+        if part is None or part[1] or part[0] not in self._positions:
             raise ColumnNotFoundError.for_name(name, self.columns)
-        return position
+        return part[0]
 
     def _column(self, name: str, rows: Rows | None) -> ColumnView:
-        if name in self._holder.source.schema:
-            return ColumnView(self._holder, (self._position(name), False), rows)
-        for position in self._positions:
-            if self._holder.source.schema.fields[position].validity == name:
-                return ColumnView(self._holder, (position, True), rows)
-        raise ColumnNotFoundError.for_name(name, self.columns)
+        part = self._holder.source.parts_by_name.get(name)
+        if part is None or part[0] not in self._positions:
+            raise ColumnNotFoundError.for_name(name, self.columns)
+        return ColumnView(self._holder, part, rows)
 
     def _narrow(self, key: Any) -> Rows | None:
         """Extend the row chain by `key`."""
