@@ -164,8 +164,9 @@ class AlignedOutput:
         fill = self._fill + nbytes
         if nbytes < _DIRECT_BYTES:
             # One join is the only copy on the way to the kernel; each further call would cost more than it moves.
-            joined = _joined(parts)
-            assert len(joined) == nbytes
+            joined = b"".join(parts)  # type: ignore[arg-type]  # arrays are buffers, their stubs say so from 3.12 on
+            if len(joined) != nbytes:
+                raise ValueError(f"expected {nbytes} bytes, got {len(joined)}")
             if fill < _FLUSH_BYTES:
                 self._waiting.append(joined)
                 self._fill = fill
@@ -177,7 +178,7 @@ class AlignedOutput:
         boundary = end - end % PIECE_BYTES
         head = boundary - self._written
         if head <= 0:
-            self._waiting.append(_joined(parts))
+            self._waiting.append(b"".join(map(_bytes_of, parts)))
             self._fill = fill
             return
         now: list[memoryview] = []
@@ -232,10 +233,6 @@ class AlignedOutput:
     def _cut_back(self) -> None:
         os.ftruncate(self.fd, self._written)
         self._dirty = False
-
-
-def _joined(parts: Sequence[Part]) -> bytes:
-    return b"".join(parts)  # type: ignore[arg-type]  # arrays are buffers to Python, not to its type stubs before 3.12
 
 
 def _bytes_of(part: Part) -> memoryview:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from .formats.cstore.footer import (
 )
 from .formats.cstore.header import COUNTERS_OFFSET, encode_counters, encode_header
 from .formats.cstore.manifest import encode_manifest, physical_columns
-from .formats.cstore.records import RECORD_HEADER_SIZE, body_bytes, encode_record_header
+from .formats.cstore.records import BODY_ALIGNMENT, RECORD_HEADER_SIZE, encode_record_header
 from .output import AlignedOutput, sync, write_at
 from .publish import Destination
 from .schema import PhysicalColumn, Schema
@@ -33,14 +33,6 @@ from .schema import PhysicalColumn, Schema
 __all__ = ["RecordLog"]
 
 _MAX_MARKS = 4096
-
-
-class _Mark(NamedTuple):
-    """The state of a log behind one of its records."""
-
-    end: int
-    n_records: int
-    n_rows: int
 
 
 class RecordLog:
@@ -64,7 +56,8 @@ class RecordLog:
         self._entries: list[list[Bounds]] | None = [] if statistics else None
         self._end = 0  # behind the last complete record (or the header)
         self._committed = (0, 0, 0)  # the counters as they are on disk
-        self._waiting: list[_Mark] = []  # since the last commit: records that may not be in the file yet
+        # Since the last commit: (end, records, rows) behind each record that may not be in the file yet.
+        self._waiting: list[tuple[int, int, int]] = []
         self._header = b""
         self._row_bytes = 0
 
@@ -118,28 +111,34 @@ class RecordLog:
         OSError
             As the system gives it. The file ends behind the last good record again, and the log stays usable.
         """
-        entry = None if self._entries is None else record_statistics(arrays)
-        size = body_bytes(n_rows, self._row_bytes)
+        # Most streams are many small records: this is written for few calls, not for few lines.
+        entries = self._entries
+        entry = None if entries is None else record_statistics(arrays)
+        output = self.output
+        values = n_rows * self._row_bytes
+        padding = -values % BODY_ALIGNMENT
+        size = RECORD_HEADER_SIZE + values + padding
         parts: list[bytes | NDArray[Any]] = [encode_record_header(self.n_records, n_rows), *arrays]
-        parts.append(bytes(size - n_rows * self._row_bytes))
-        size += RECORD_HEADER_SIZE
+        if padding:
+            parts.append(bytes(padding))
         if not self.has_header:
             parts.insert(0, self._header)
             size += len(self._header)
-        if self.output.end != self._end:  # an interrupt struck between a write and its account
-            self.output.truncate(self._end)
-        self.output.append_arrays(parts, size)
-        self._end = self.output.end
+        if output.end != self._end:  # an interrupt struck between a write and its account
+            output.truncate(self._end)
+        output.append_arrays(parts, size)
+        self._end += size
         self.has_header = True
         self.n_records += 1
         self.n_rows += n_rows
-        if entry is not None and self._entries is not None:
-            self._entries.append(entry)
-        self._waiting.append(_Mark(self._end, self.n_records, self.n_rows))
-        if len(self._waiting) > _MAX_MARKS:
+        if entry is not None and entries is not None:
+            entries.append(entry)
+        waiting = self._waiting
+        waiting.append((self._end, self.n_records, self.n_rows))
+        if len(waiting) > _MAX_MARKS:
             # Of those that are in the file, the last one is enough.
-            first = sum(mark.end <= self.output.written for mark in self._waiting)
-            del self._waiting[: max(0, first - 1)]
+            first = sum(end <= output.written for end, _, _ in waiting)
+            del waiting[: max(0, first - 1)]
 
     def commit(self) -> None:
         """Make all records durable, then count them, then make that durable, then publish (cstore.md 8.1).
@@ -221,22 +220,22 @@ class RecordLog:
         self._waiting.clear()
 
     def _commit_what_fits(self, exc: OSError) -> None:
-        kept: _Mark | None = None
+        kept: tuple[int, int, int] | None = None
         for mark in self._waiting:
             try:
-                self.output.flush(mark.end)
+                self.output.flush(mark[0])
             except OSError:
                 break
             kept = mark
         if kept is None:
             return
-        lost = self.n_records - kept.n_records
+        lost = self.n_records - kept[1]
         with contextlib.suppress(OSError):
-            self.output.truncate(kept.end)
-            self._end, self.n_records, self.n_rows = kept.end, kept.n_records, kept.n_rows
+            self.output.truncate(kept[0])
+            self._end, self.n_records, self.n_rows = kept
             self._count(0)
             exc.add_note(
-                f"the first {kept.n_records} records ({kept.n_rows} rows) are committed, the last {lost} are lost"
+                f"the first {self.n_records} records ({self.n_rows} rows) are committed, the last {lost} are lost"
             )
 
     def discard(self) -> None:
