@@ -221,17 +221,12 @@ class SegmentStatistics:
         `null_is_true`.
         """
         facts = self._of(name)
-        soft = self.constant(null_is_true)
+        if facts.nulls != "na":  # when the rule is not known: what "na" allows, "nan" allows too
+            return self.constant(null_is_true)
         if present is None:
-            hard = Outcome(self.everywhere(False), self.everywhere(False))
-        else:
-            some = ~facts.only_null
-            hard = Outcome(some & present, some & (not present))
-        if facts.nulls == "na":
-            return hard
-        if facts.nulls == "nan" or not self._fields[name].nullable:
-            return soft
-        return Outcome(hard.can_be_true | soft.can_be_true, hard.can_be_false | soft.can_be_false)
+            return Outcome(self.everywhere(False), self.everywhere(False))
+        some = ~facts.only_null
+        return Outcome(some & present, some & (not present))
 
     # ---- inside ----
 

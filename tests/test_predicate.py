@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from colstore_io.errors import QueryError
 from colstore_io.predicate import ColumnRange, ColumnValues, Expr, Predicate, bind, bind_value, col
+from colstore_io.predicate_compare import compare_times
 from colstore_io.predicate_expression import MAX_DEPTH
-from colstore_io.predicate_nodes import compare_times
 from colstore_io.predicate_times import days_from_civil, month_start, months_floor
 from colstore_io.predicate_values import BLOCK_ROWS
 from colstore_io.query import parse_query
