@@ -1,24 +1,22 @@
 """Tables as xarray Datasets: the ``colstore`` engine and the ``ds.colstore`` accessor.
 
-One dimension, one lazy variable per column. Index arrays go straight into the gather kernels (integrations.md 3.3).
-Everything that decides lies elsewhere: chunks in `DatasetPlan.partitions`, the form of nullable columns in `plain`.
+One dimension, one lazy variable per column (`ColumnArray`). Everything that decides lies elsewhere: chunks in
+`DatasetPlan.partitions`, the form of nullable columns in `plain`.
 xarray imports this module whenever it lists its engines, so colstore_io itself is imported when a file is opened.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
-from xarray.backends import BackendArray, BackendEntrypoint
+from xarray.backends import BackendEntrypoint
 from xarray.core import indexing
+
+from ._xarray_column import ColumnArray, Form, Wanted, grouped
 
 if TYPE_CHECKING:
     from colstore_io.dataset import Source
@@ -31,9 +29,6 @@ CHUNK_BYTES = 128 << 20
 
 MERGE_BELOW_BYTES = 1 << 20
 """Segments smaller than this share a chunk with their neighbours."""
-
-ASYNC_READS = 64
-"""Remote variables in flight at once under ``load_async``; asyncio's own pool has a few threads only."""
 
 _DECODED_ATTRS = frozenset(
     {
@@ -49,128 +44,6 @@ _DECODED_ATTRS = frozenset(
 )
 """Attributes by which xarray's CF decoding changes a variable."""
 
-Form = Literal["plain", "stored", "missing"]
-
-
-# ----------------------------------------------------------------------------------------------------------
-# One variable
-
-
-def _time_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype in which xarray keeps `dtype`: times in s, ms, us or ns."""
-    if dtype.kind not in "mM":
-        return dtype
-    unit, count = np.datetime_data(dtype)
-    if unit in ("s", "ms", "us", "ns") and count == 1:
-        return dtype
-    if unit not in ("ms", "us"):
-        unit = "ns" if unit in ("ns", "ps", "fs", "as") else "s"
-    return np.dtype(f"{dtype.kind}8[{unit}]")
-
-
-class ColumnArray(BackendArray):
-    """One column, read when it is indexed. Pickling carries addresses, no data.
-
-    Parameters
-    ----------
-    source : Source
-        Shared by all variables of a dataset.
-    position : int
-        Position of the field in the schema.
-    form : {"plain", "stored", "missing"}
-        Nulls marked in NumPy's own way, values as stored, or a mask that is True where the value is missing.
-
-    Attributes
-    ----------
-    shape : tuple of int, (n_rows,)
-    dtype : numpy.dtype
-        Of every array that indexing returns, exactly.
-    """
-
-    __slots__ = ("dtype", "form", "position", "shape", "source")
-
-    def __init__(self, source: Source, position: int, form: Form = "plain") -> None:
-        from colstore_io.plain import plain_dtype
-
-        field = source.schema.fields[position]
-        self.source = source
-        self.position = position
-        self.form = form
-        self.shape = (source.n_rows,)
-        if form == "missing":
-            self.dtype = np.dtype(np.bool_)
-        else:
-            self.dtype = _time_dtype(plain_dtype(field) if form == "plain" else field.native_dtype)
-
-    def __getitem__(self, key: indexing.ExplicitIndexer) -> NDArray[Any]:
-        # No `explicit_indexing_adapter`: there is nothing to decompose, since slices of either direction and index
-        # arrays of any shape go to the kernels as they are; and it fails on empty slices with a negative step.
-        (rows,) = key.tuple
-        if isinstance(rows, slice):
-            return self._read(rows)
-        rows = np.asarray(rows)
-        if not isinstance(key, indexing.VectorizedIndexer) and rows.size and rows.min() < 0:
-            # xarray has added the length to what was negative, once. What still is was out of range.
-            from colstore_io.selection import out_of_range
-
-            raise out_of_range(int(rows.min()) - self.shape[0], self.shape[0])
-        return self._read(rows.reshape(-1)).reshape(rows.shape)
-
-    async def async_getitem(self, key: indexing.ExplicitIndexer) -> NDArray[Any]:
-        # Reads of fsspec wait for fsspec's own event loop, so they may not run in this one (integrations.md 3.6).
-        if self.source.mapped:
-            return await asyncio.to_thread(self.__getitem__, key)
-        return await asyncio.get_running_loop().run_in_executor(_pool(), self.__getitem__, key)
-
-    def _read(self, rows: Any) -> NDArray[Any]:
-        """Return the rows that a slice or a one-dimensional index array names; entries may be negative."""
-        from colstore_io.selection import normalise
-
-        return self.finish(_read_forms(self.source, normalise(rows, self.shape[0]), [self])[0])
-
-    def finish(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return `values`, as stored or plain, in the dtype of this variable."""
-        return values.astype(self.dtype, copy=False)
-
-    def __repr__(self) -> str:
-        return f"ColumnArray({self.source.schema.fields[self.position].name!r}, dtype={self.dtype}, shape={self.shape})"
-
-
-def _read_forms(source: Source, rows: Any, wanted: Sequence[ColumnArray]) -> list[NDArray[Any]]:
-    """Read several variables over the same rows: all plain ones in one pass."""
-    from colstore_io.plain import read_missing, read_plain, read_stored
-
-    plain = [array.position for array in wanted if array.form == "plain"]
-    found = iter(read_plain(source, rows, plain) if plain else [])
-    values = []
-    for array in wanted:
-        if array.form == "plain":
-            values.append(next(found))
-        elif array.form == "stored":
-            values.append(read_stored(source, rows, array.position))
-        else:
-            values.append(read_missing(source, rows, array.position))
-    return values
-
-
-_executor: ThreadPoolExecutor | None = None
-
-
-def _pool() -> ThreadPoolExecutor:
-    global _executor
-    if _executor is None:
-        _executor = ThreadPoolExecutor(ASYNC_READS, thread_name_prefix="colstore-read")
-    return _executor
-
-
-def _after_fork_in_child() -> None:
-    global _executor
-    _executor = None  # its threads are the parent's
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
-
 
 # ----------------------------------------------------------------------------------------------------------
 # The engine
@@ -180,7 +53,6 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
     """Opens tables as Datasets: ``xr.open_dataset(path, engine="colstore")``."""
 
     description = "Open column stores (.cstore) in xarray: local files, directories, patterns and URLs"
-    url = "https://colstore-io.readthedocs.io"
     supports_groups = False
     open_dataset_parameters = (
         "filename_or_obj",
@@ -199,6 +71,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         "mask",
         "ignore_manifest",
         "on_mismatch",
+        "on_empty_file",
         "mmap",
         "backend",
         "max_workers",
@@ -223,6 +96,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         mask: Literal["variable"] | None = None,
         ignore_manifest: bool = False,
         on_mismatch: Literal["strict", "drop"] = "strict",
+        on_empty_file: Literal["error", "skip"] = "error",
         mmap: bool = True,
         backend: str | None = None,
         max_workers: int | None = None,
@@ -240,7 +114,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
             xarray's CF decoding, for variables whose attributes ask for it. Native times need none.
         concat_characters
             Without effect: the columns of a table have no character dimension.
-        storage_options, filesystem, ignore_manifest, on_mismatch, mmap, backend, max_workers
+        storage_options, filesystem, ignore_manifest, on_mismatch, on_empty_file, mmap, backend, max_workers
             As in `colstore_io.open`.
         columns : str or sequence of str, optional
             Columns to open, in this order. Default: all.
@@ -279,6 +153,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
                 filesystem=filesystem,
                 ignore_manifest=ignore_manifest,
                 on_mismatch=on_mismatch,
+                on_empty_file=on_empty_file,
                 mmap=mmap,
                 backend=backend,
                 max_workers=max_workers,
@@ -406,32 +281,20 @@ def _with_index(dataset: xr.Dataset, index: str) -> xr.Dataset:
 # The accessor
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """A variable that is still in its file, and the rows of it that were selected so far."""
-
-    array: ColumnArray
-    key: Any
-
-
-def _pending(variable: xr.Variable) -> _Pending | None:
-    """Look through xarray's lazy wrappers; None for anything that is not a plain selection of one column."""
-    data: Any = variable._data
-    while isinstance(data, (indexing.MemoryCachedArray, indexing.CopyOnWriteArray)):
-        data = data.array
-    if (
-        type(data) is indexing.LazilyIndexedArray
-        and isinstance(data.array, ColumnArray)
-        and variable.ndim == 1
-    ):
-        return _Pending(data.array, data.key.tuple[0])
-    return None
-
-
-def _same_rows(a: Any, b: Any) -> bool:
-    if isinstance(a, slice) or isinstance(b, slice):
-        return isinstance(a, slice) and isinstance(b, slice) and a == b
-    return a is b or bool(np.array_equal(a, b))
+def _pending(dataset: xr.Dataset) -> Iterator[Wanted]:
+    """Find the variables that are still in their files, each a plain selection of one column."""
+    for name, variable in dataset.variables.items():
+        if name in dataset.xindexes:
+            continue
+        data: Any = variable._data
+        while isinstance(data, (indexing.MemoryCachedArray, indexing.CopyOnWriteArray)):
+            data = data.array
+        if (
+            type(data) is indexing.LazilyIndexedArray
+            and isinstance(data.array, ColumnArray)
+            and variable.ndim == 1
+        ):
+            yield Wanted(name, data.array, data.key.tuple[0])
 
 
 @xr.register_dataset_accessor("colstore")
@@ -478,7 +341,7 @@ class ColstoreAccessor:
         if rows is not None and len(dataset.sizes) != 1:
             raise ValueError(f"rows= needs one dimension, this dataset has {dict(dataset.sizes)}")
         loaded: dict[Hashable, xr.Variable] = {}
-        for group in _groups(dataset):
+        for group in grouped(_pending(dataset)):
             for name, values in group.read(rows).items():
                 variable = dataset.variables[name]
                 loaded[name] = xr.Variable(variable.dims, values, variable.attrs, variable.encoding)
@@ -489,42 +352,6 @@ class ColstoreAccessor:
             others = others.isel({dim: taken}) if dim in others.dims else others
         coords = {name: variable for name, variable in loaded.items() if name in dataset.coords}
         data = {name: variable for name, variable in loaded.items() if name not in coords}
-        complete = others.load().assign_coords(coords).assign(data)
-        return complete[list(dataset.data_vars)]  # in the order they had
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Variables in the same files of which the same rows are selected so far."""
-
-    source: Source
-    key: Any
-    members: dict[Hashable, ColumnArray]
-
-    def read(self, rows: Any) -> dict[Hashable, NDArray[Any]]:
-        from colstore_io.selection import compose, normalise
-
-        n_rows = self.source.n_rows
-        selection = normalise(self.key, n_rows)
-        if rows is not None:
-            selection = compose(selection, rows, n_rows)
-        found = _read_forms(self.source, selection, list(self.members.values()))
-        return {
-            name: array.finish(values)
-            for (name, array), values in zip(self.members.items(), found, strict=True)
-        }
-
-
-def _groups(dataset: xr.Dataset) -> list[_Group]:
-    groups: list[_Group] = []
-    for name, variable in dataset.variables.items():
-        pending = None if name in dataset.xindexes else _pending(variable)
-        if pending is None:
-            continue
-        for group in groups:
-            if group.source is pending.array.source and _same_rows(group.key, pending.key):
-                group.members[name] = pending.array
-                break
-        else:
-            groups.append(_Group(pending.array.source, pending.key, {name: pending.array}))
-    return groups
+        complete = others.compute().assign_coords(coords).assign(data)
+        order = list(dataset.data_vars)
+        return complete if list(complete.data_vars) == order else complete[order]

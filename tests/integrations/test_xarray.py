@@ -320,6 +320,7 @@ def test_columns_dimension_and_dropped_variables(records):
     assert list(opened(records, columns=["x", "t"]).variables) == ["x", "t"]
     assert list(opened(records, columns="x").variables) == ["x"]
     assert list(opened(records, drop_variables="x").variables) == ["t"]
+    assert list(opened(records, columns=["x", "t"]).colstore.load().data_vars) == ["x", "t"]
     assert list(opened(records, drop_variables=["x", "nothing"]).variables) == ["t"]
     assert dict(opened(records, row_dim="obs").sizes) == {"obs": 1000}
     with pytest.raises(KeyError, match="did you mean"):
@@ -505,7 +506,9 @@ def test_accessor_on_nulls_chunks_and_decoded_variables(nullable, records):
     xr.testing.assert_identical(ds.colstore.take([2, 0]), ds.isel(row=[2, 0]).load())
     with dask.config.set(scheduler="synchronous"):
         chunked = opened(records, chunks={"row": 300})
-        xr.testing.assert_identical(chunked.colstore.take([700, 3]), chunked.isel(row=[700, 3]).load())
+        xr.testing.assert_identical(chunked.colstore.take([700, 3]), chunked.isel(row=[700, 3]).compute())
+        assert chunked.colstore.load().x.variable._in_memory
+        assert chunked.chunks  # the dataset itself stays as it was
 
 
 def test_pickles_are_small(records):
@@ -513,25 +516,42 @@ def test_pickles_are_small(records):
     assert len(pickle.dumps(ds)) < 4000
 
 
-def test_remote_variables_are_in_flight_together_under_load_async(tmp_path):
+def test_remote_variables_are_read_in_one_round_by_load_async(tmp_path):
     name, store = new_store()
     n_columns, n_rows = 40, 20_000  # columns too far apart to be fetched as one range
     cs.store({f"c{i}": np.full(n_rows, i) for i in range(n_columns)}, tmp_path / "many.cstore")
     store.put("bucket/many.cstore", (tmp_path / "many.cstore").read_bytes())
-    fs = CountingFileSystem(store=name, latency_seconds=0.4)
+    fs = CountingFileSystem(store=name, latency_seconds=0.01)
     ds = opened("bucket/many.cstore", filesystem=fs)
-    store.log.clear()
-    store.most_in_flight = 0
-    loaded = asyncio.run(ds.isel(row=slice(5, 7)).load_async())
-    assert all(loaded[f"c{i}"].values.tolist() == [i, i] for i in range(n_columns))
-    assert store.count("range") == n_columns
-    assert store.count("info") == store.count("list") == 0
-    assert store.most_in_flight > 8  # asyncio's own pool would be a few threads
-    store.log.clear()
-    again = ds.isel(row=slice(5, 7)).colstore.load()  # one round too, without asyncio
-    assert again.c3.values.tolist() == [3, 3]
-    assert store.count("range") == n_columns
-    assert store.bytes_asked() == n_columns * 16
+    for read in (lambda d: asyncio.run(d.load_async()), lambda d: d.colstore.load()):
+        store.log.clear()
+        store.most_in_flight = 0
+        loaded = read(ds.isel(row=slice(5, 7)))
+        assert all(loaded[f"c{i}"].values.tolist() == [i, i] for i in range(n_columns))
+        assert store.count("range") == store.most_in_flight == n_columns
+        assert store.count("info") == store.count("list") == 0
+        assert store.bytes_asked() == n_columns * 16
+
+
+def test_neighbouring_variables_are_one_request_under_load_async(records):
+    with cs.open(remote(records, "async.cstore")) as table:
+        ds = opened(table).isel(row=slice(500, 510))
+        before = table.io.requests
+        loaded = asyncio.run(ds.load_async())
+        assert loaded.t.values.tolist() == list(range(500, 510))
+        assert table.io.requests - before == 1
+
+
+def test_failing_asynchronous_reads_raise_for_every_variable(records):
+    ds = opened(remote(records, "vanishes.cstore"))
+    fsspec.filesystem("memory").rm("/vanishes.cstore")
+    with pytest.raises(cs.StaleDatasetError):
+        asyncio.run(ds.load_async())
+
+    async def both():
+        return await asyncio.gather(ds.t.load_async(), ds.x.load_async(), return_exceptions=True)
+
+    assert all(isinstance(result, cs.StaleDatasetError) for result in asyncio.run(both()))
 
 
 def test_listing_engines_imports_no_heavy_library():
