@@ -5,7 +5,7 @@ VENV   ?= .venv
 BUILD  := build
 BIN    := $(VENV)/bin
 STAMPS := $(VENV)/stamps
-PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check
 ARGS   ?=
 
 # The package is installed, not editable: what runs here is what a user gets. Any change of these files rebuilds it.
