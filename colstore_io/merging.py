@@ -7,7 +7,6 @@ a list of (address, length) runs over mapped sources, copied into one file piece
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -44,8 +43,9 @@ __all__ = [
 _CHUNK_BYTES = 4 * PIECE_BYTES
 _SPOOL_BYTES = 16 << 20
 _BATCH_RUNS = 1 << 16
-_DIRECT_BYTES = 2 * PIECE_BYTES
-"""Runs of this size go to the file straight from the mapping, shorter ones are gathered in a buffer first."""
+_LONG_RUN_BYTES = 1 << 10
+"""Runs of this mean length are written straight from the mapping, shorter ones are gathered in a buffer first: one
+more copy then costs less than one more entry of a gathered write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +156,6 @@ def _write_runs(output: AlignedOutput, runs: _Runs, scratch: NDArray[np.uint8]) 
     while position < total:
         first = int(np.searchsorted(stop, position, side="right"))
         rest = int(stop[first]) - position
-        if rest >= _DIRECT_BYTES:
-            start = int(address[first]) + int(nbytes[first]) - rest
-            # A view of foreign memory that `runs.keep` holds alive; only ever read.
-            output.append([memoryview((ctypes.c_char * rest).from_address(start)).cast("B")])
-            position += rest
-            continue
         end = min(position + len(scratch), total)
         last = int(np.searchsorted(stop, end, side="left"))
         source = address[first : last + 1].copy()
@@ -176,6 +170,22 @@ def _write_runs(output: AlignedOutput, runs: _Runs, scratch: NDArray[np.uint8]) 
             copy_runs(source, target, length, threads=granted)
         output.append([scratch[:size].data])
         position = end
+
+
+def _write_views(output: AlignedOutput, mapping: NDArray[np.uint8], runs: _Runs) -> None:
+    """Append long runs of one mapping straight from where they are, many with one gathered write."""
+    base = mapping.data
+    views: list[memoryview] = []
+    size = 0
+    starts = (runs.address - np.uint64(mapping.ctypes.data)).astype(np.int64)
+    for start, stop in zip(starts.tolist(), (starts + runs.nbytes).tolist(), strict=True):
+        views.append(base[start:stop])
+        size += stop - start
+        if size >= _CHUNK_BYTES:
+            output.append(views)
+            views = []
+            size = 0
+    output.append(views)
 
 
 def _column_runs(
@@ -266,6 +276,10 @@ def write_single_record(
         waiting = 0
         for source, mapping, name in zip(sources, mappings, column.names, strict=True):
             for runs in _column_runs(source, mapping, name, column.dtype):
+                if not runs.made and runs.nbytes.sum() >= _LONG_RUN_BYTES * max(1, len(runs.nbytes)):
+                    _write_batch(output, batch, scratch)
+                    _write_views(output, mapping, runs)
+                    continue
                 batch.append(runs)
                 waiting += len(runs.nbytes)
                 # Runs of small files are copied together; values made on the way must not pile up.

@@ -9,7 +9,9 @@ import contextlib
 import errno
 import os
 import sys
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -85,28 +87,36 @@ def write_at(
         As the system gives it; an unknown number of the bytes is then in the file.
     """
     queue = [view for view in views if len(view)]
-    first = 0
-    while first < len(queue):
-        batch: list[memoryview] = []
-        size = 0
-        for view in queue[first : first + _IOV_MAX]:
-            if size + len(view) > limit:
-                batch.append(view[: limit - size])
-                break
-            batch.append(view)
-            size += len(view)
-        written = _pwritev(fd, batch, offset)
+    ends = list(accumulate(map(len, queue)))
+    total = ends[-1] if ends else 0
+    done = first = 0
+    while done < total:
+        end = min(total, done + limit, ends[min(first + _IOV_MAX, len(ends)) - 1])
+        if end < total:  # more calls follow: let the next one begin at a boundary
+            aligned = (offset + end) // PIECE_BYTES * PIECE_BYTES - offset
+            end = aligned if aligned > done else end
+        written = _pwritev(fd, _cut(queue, ends, first, done, end), offset + done)
         if written <= 0:
             raise OSError(errno.EIO, "write made no progress")
-        offset += written
         if progress is not None:
             progress(written)
-        while written:
-            if written < len(queue[first]):
-                queue[first] = queue[first][written:]
-                break
-            written -= len(queue[first])
-            first += 1
+        done += written
+        first = bisect_right(ends, done, first)
+
+
+def _cut(views: list[memoryview], ends: list[int], first: int, start: int, stop: int) -> list[memoryview]:
+    """Return bytes [start, stop) of the concatenated `views`, of which number `first` holds byte `start`.
+
+    `ends` holds the offset behind each view; none is empty, and start < stop.
+    """
+    last = bisect_left(ends, stop, first)
+    part = views[first : last + 1]
+    if ends[last] > stop:
+        part[-1] = part[-1][: len(part[-1]) - (ends[last] - stop)]
+    begin = ends[first] - len(views[first])
+    if start > begin:
+        part[0] = part[0][start - begin :]
+    return part
 
 
 class AlignedOutput:
@@ -181,19 +191,12 @@ class AlignedOutput:
             self._waiting.append(b"".join(map(_bytes_of, parts)))
             self._fill = fill
             return
-        now: list[memoryview] = []
-        later: list[memoryview] = []
-        for part in (*self._waiting, *parts):
-            view = _bytes_of(part)
-            if head >= len(view):
-                now.append(view)
-                head -= len(view)
-            else:
-                now.append(view[:head])
-                later.append(view[head:])
-                head = 0
-        tail = b"".join(later)
-        self._write(now)
+        views = [view for view in (*map(_bytes_of, self._waiting), *map(_bytes_of, parts)) if len(view)]
+        ends = list(accumulate(map(len, views)))
+        tail = b""
+        if head < fill:
+            tail = b"".join(_cut(views, ends, bisect_right(ends, head), head, fill))
+        self._write(_cut(views, ends, 0, 0, head))
         self._waiting = [tail]
         self._fill = len(tail)
 
@@ -236,6 +239,8 @@ class AlignedOutput:
 
 
 def _bytes_of(part: Part) -> memoryview:
+    if type(part) is memoryview:
+        return part
     if isinstance(part, np.ndarray):
         return part.view(np.uint8).data if part.size else memoryview(b"")  # datetimes have no buffer format
     return memoryview(part)

@@ -60,14 +60,16 @@ class TestCompact:
         assert compact_file(source) == source
         assert source.read_bytes() == expected
 
+    @pytest.mark.parametrize("long_run", [0, 100, 1 << 20])
     @pytest.mark.parametrize("chunk", [64, 1000])
     def test_bytes_do_not_depend_on_the_size_of_the_pieces(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, long_run: int
     ) -> None:
+        monkeypatch.setattr(merging, "_LONG_RUN_BYTES", 1)
         source = write(tmp_path / "s.cstore", [5, 0, 700, 3, 90])
         compact_file(source, tmp_path / "a.cstore")
+        monkeypatch.setattr(merging, "_LONG_RUN_BYTES", long_run)
         monkeypatch.setattr(merging, "_CHUNK_BYTES", chunk)
-        monkeypatch.setattr(merging, "_DIRECT_BYTES", 3 * chunk)
         monkeypatch.setattr(merging, "_BATCH_RUNS", 2)
         compact_file(source, tmp_path / "b.cstore")
         assert (tmp_path / "a.cstore").read_bytes() == (tmp_path / "b.cstore").read_bytes()
