@@ -119,11 +119,4 @@ static inline int looks_sorted(const int64_t *indices, int64_t n) {
   return 1;
 }
 
-/* Whether sorted input reads so densely that the hardware prefetches by itself: a row every 32 or fewer. Software
- * prefetching then costs a quarter more (2 M rows, every tenth on average: 13.0 against 10.5 ms). */
-static inline int looks_dense(const int64_t *indices, int64_t n) {
-  uint64_t span = (uint64_t)indices[n - 1] - (uint64_t)indices[0];
-  return span / 32 <= (uint64_t)n;
-}
-
 #endif

@@ -59,7 +59,6 @@ cdef extern from "segment_table.h" nogil:
         ROUTE_CURSOR
     const bucket_index *get_buckets(segment_table *t)
     int looks_sorted(const int64_t *indices, int64_t n)
-    int looks_dense(const int64_t *indices, int64_t n)
 
 cdef extern from "gather.h" nogil:
     int64_t check_span(const int64_t *indices, int64_t begin, int64_t end, int64_t n_rows)
@@ -417,7 +416,7 @@ cdef class SegmentTable:
     def __reduce__(self):
         raise TypeError("a SegmentTable holds addresses of this process and cannot be pickled")
 
-    cdef int pick_route(self, int64_t n, bint ascending, object forced) except -1:
+    cdef int pick_route(self, const int64_t *indices, int64_t n, object forced) except -1:
         cdef segment_table *t = &self.table
         cdef int route
         if forced is not None:
@@ -431,7 +430,7 @@ cdef class SegmentTable:
             return route
         if t.n_segments == 1:
             return ROUTE_AFFINE
-        if ascending:
+        if n >= SAMPLER_MINIMUM and looks_sorted(indices, n):
             return ROUTE_CURSOR
         if t.uniform_rows > 0:
             return ROUTE_UNIFORM
@@ -444,7 +443,6 @@ cdef class SegmentTable:
         cdef segment_table *t = &self.table
         cdef int team = check_threads(threads), way
         cdef int64_t distance = prefetch, bad, n
-        cdef bint ascending
         cdef const bucket_index *b = NULL
         cdef Py_buffer view
         cdef const int64_t *rows
@@ -460,10 +458,7 @@ cdef class SegmentTable:
                 return -1
             if t.n_segments == 0:
                 return 0  # no row is stored: the first index is as bad as any
-            ascending = n >= SAMPLER_MINIMUM and looks_sorted(rows, n)
-            if ascending and looks_dense(rows, n):
-                distance = 0
-            way = self.pick_route(n, ascending, route)
+            way = self.pick_route(rows, n, route)
             with nogil:
                 if way == ROUTE_BUCKET:
                     b = get_buckets(t)
