@@ -49,11 +49,9 @@ static inline int64_t check_span(const int64_t *indices, int64_t begin, int64_t 
 enum { ROUTE_STORED = ROUTE_CURSOR + 1 }; /* segments were written by the first column */
 
 /* Segment of a row. `route` is a constant wherever this is inlined. */
-KERNEL_INLINE int64_t segment_by(int route, const segment_table *t, const bucket_index *b, int64_t *cursor,
-                                 int64_t row) {
+KERNEL_INLINE int64_t segment_by(int route, const segment_table *t, int64_t *cursor, int64_t row) {
   switch (route) {
     case ROUTE_UNIFORM: return uniform_segment(t, row);
-    case ROUTE_BUCKET: return bucket_segment(t, b, row);
     case ROUTE_CURSOR:
       if (UNLIKELY(row < t->row_start[*cursor] || row >= t->row_start[*cursor + 1]))
         *cursor = cursor_segment(t, *cursor, row);
@@ -72,13 +70,14 @@ KERNEL_INLINE int64_t gather_loop(int route, int64_t width, const segment_table 
                                   const uint64_t *base, const int64_t *indices, int64_t m, char *out,
                                   int32_t *segments, int64_t distance, int check) {
   uint64_t ring[RING], only = base[0];
+  int32_t block[CHECK_ROWS], *found = block;
   int64_t n_rows = t->n_rows, cursor = 0, pushed = 0, loaded = 0;
 #define ADDRESS(k)                                                                                             \
   int64_t row = fold(indices[k], n_rows), s = 0;                                                               \
-  if (route == ROUTE_STORED)                                                                                   \
-    s = segments[k];                                                                                           \
+  if (route == ROUTE_STORED || route == ROUTE_BUCKET || route == ROUTE_SEARCH)                                 \
+    s = found[(k) - i];                                                                                        \
   else if (route != ROUTE_AFFINE) {                                                                            \
-    s = segment_by(route, t, b, &cursor, row);                                                                 \
+    s = segment_by(route, t, &cursor, row);                                                                 \
     if (segments) segments[k] = (int32_t)s;                                                                    \
   }                                                                                                            \
   uint64_t address = (route == ROUTE_AFFINE ? only : base[s]) + (uint64_t)row * (uint64_t)width;
@@ -97,6 +96,15 @@ KERNEL_INLINE int64_t gather_loop(int route, int64_t width, const segment_table 
   for (int64_t i = 0; i < m; i += CHECK_ROWS) {
     int64_t end = min_i64(i + CHECK_ROWS, m);
     if (check && UNLIKELY(block_is_bad(indices + i, end - i, n_rows))) return i;
+    if (segments) found = segments + i;
+    if (route == ROUTE_BUCKET || route == ROUTE_SEARCH) {
+      int64_t rows[CHECK_ROWS];
+      for (int64_t k = i; k < end; k++) rows[k - i] = fold(indices[k], n_rows);
+      if (route == ROUTE_BUCKET)
+        bucket_block(t, b, rows, end - i, found);
+      else
+        search_block(t, rows, end - i, found);
+    }
     if (distance == 0) { /* not through the ring: a load that waits for the store before it doubles the time */
       for (int64_t k = i; k < end; k++) {
         ADDRESS(k)
@@ -160,7 +168,7 @@ static inline int64_t first_unstored(const segment_table *t, const int64_t *indi
   int64_t cursor = 0;
   for (int64_t k = 0; k < m; k++) {
     int64_t row = fold(indices[k], t->n_rows);
-    if (!row_is_stored(t, segment_by(ROUTE_CURSOR, t, NULL, &cursor, row), row)) return k;
+    if (!row_is_stored(t, segment_by(ROUTE_CURSOR, t, &cursor, row), row)) return k;
   }
   return -1;
 }

@@ -51,6 +51,7 @@ cdef extern from "segment_table.h" nogil:
         bucket_index *buckets
         int64_t rows_searched
     enum:
+        ROW_START_PADDING
         ROUTE_AUTO
         ROUTE_AFFINE
         ROUTE_UNIFORM
@@ -378,18 +379,19 @@ cdef class SegmentTable:
             if S > 0 and row_stop[S - 1] - row_start[S - 1] > uniform_rows:
                 raise ValueError(f"the last segment is longer than {uniform_rows} rows")
             t.by_uniform = reciprocal_of(uniform_rows)
-        self.memory = <int64_t *>malloc((2 * S + 1 + C * S + C) * sizeof(int64_t))
+        self.memory = <int64_t *>malloc((2 * S + ROW_START_PADDING + C * S + C) * sizeof(int64_t))
         if self.memory == NULL:
             raise MemoryError
         t.n_rows, t.n_segments, t.n_columns, t.uniform_rows = n_rows, S, C, uniform_rows
         t.row_start = self.memory
-        t.row_stop = t.row_start + S + 1
+        t.row_stop = t.row_start + S + ROW_START_PADDING
         t.base = <uint64_t *>(t.row_stop + S)
         t.itemsize = t.row_stop + S + C * S
         if S > 0:
             memcpy(t.row_start, &row_start[0], S * sizeof(int64_t))
             memcpy(t.row_stop, &row_stop[0], S * sizeof(int64_t))
-        t.row_start[S] = 0x7fffffffffffffff
+        for s in range(ROW_START_PADDING):
+            t.row_start[S + s] = 0x7fffffffffffffff
         if C > 0:
             memcpy(t.itemsize, &itemsize[0], C * sizeof(int64_t))
             if S > 0:
