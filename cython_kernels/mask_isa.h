@@ -40,11 +40,12 @@ static inline ISA_TARGET uint64_t ISA(word_bits)(const uint8_t *mask, int64_t ro
       (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_loadu_si256((const __m256i *)(mask + 32)), zero));
   return ~((uint64_t)low | (uint64_t)high << 32);
 #else
-  uint64_t bits = 0;
+  uint64_t any[8], bits = 0;
+  memcpy(any, mask, sizeof any);
+  if (!(any[0] | any[1] | any[2] | any[3] | any[4] | any[5] | any[6] | any[7])) return 0;
   for (int j = 0; j < 64; j += 8) {
     uint64_t eight = 0;
     for (int k = 0; k < 8; k++) eight |= (uint64_t)mask[j + k] << 8 * k; /* one load on little-endian machines */
-    if (!eight) continue;
     /* The high bit of each byte says whether it is not 0; the product gathers the eight high bits in one byte. */
     eight = (((eight & 0x7f7f7f7f7f7f7f7fu) + 0x7f7f7f7f7f7f7f7fu) | eight) & 0x8080808080808080u;
     bits |= ((eight >> 7) * 0x0102040810204080u >> 56) << j;

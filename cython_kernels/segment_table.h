@@ -9,6 +9,10 @@
 
 #include "kernel_math.h"
 
+/* Sentinels after the row starts: fixed-step searches probe up to 2^FIXED_STEPS - 1 places ahead. */
+#define ROW_START_PADDING 8
+#define FIXED_STEPS 3
+
 /* row >> shift -> range of segments. Segment of row i lies in [first[i >> shift], first[(i >> shift) + 1]]. */
 typedef struct {
   int shift;
@@ -21,7 +25,7 @@ typedef struct {
   int64_t n_rows, n_segments, n_columns;
   int64_t uniform_rows; /* 0: not uniform */
   int has_gaps;         /* some row in [0, n_rows) belongs to no segment */
-  int64_t *row_start;   /* [S + 1], the last one INT64_MAX */
+  int64_t *row_start;   /* [S + ROW_START_PADDING], the last ones INT64_MAX */
   int64_t *row_stop;    /* [S] */
   uint64_t *base;       /* [C * S] */
   int64_t *itemsize;    /* [C] */
@@ -89,9 +93,32 @@ static inline const bucket_index *get_buckets(segment_table *t) {
 #endif
 }
 
-KERNEL_INLINE int64_t bucket_segment(const segment_table *t, const bucket_index *b, int64_t row) {
-  int64_t k = row >> b->shift, first = b->first[k];
-  return search_range(t->row_start, first, b->first[k + 1] - first + 1, row);
+/* Segments of a block of `m` rows, one level of the search for all rows before the next level: the loads of a level
+ * do not depend on each other, so their cache misses overlap. */
+KERNEL_INLINE void search_block(const segment_table *t, const int64_t *rows, int64_t m, int32_t *found) {
+  const int64_t *row_start = t->row_start;
+  for (int64_t k = 0; k < m; k++) found[k] = 0;
+  for (int64_t n = t->n_segments; n > 1; n -= n >> 1) {
+    int32_t half = (int32_t)(n >> 1);
+    /* Arithmetic, not a branch: the outcome is a coin toss. */
+    for (int64_t k = 0; k < m; k++) found[k] += half & -(int32_t)(row_start[found[k] + half] <= rows[k]);
+  }
+}
+
+KERNEL_INLINE void bucket_block(const segment_table *t, const bucket_index *b, const int64_t *rows, int64_t m,
+                                int32_t *found) {
+  const int64_t *row_start = t->row_start;
+  if (LIKELY(b->steps <= FIXED_STEPS)) {
+    for (int64_t k = 0; k < m; k++) found[k] = b->first[rows[k] >> b->shift];
+    /* As many steps for every row; probes may leave the bucket, what they find there starts after the row. */
+    for (int32_t ahead = ((int32_t)1 << b->steps) >> 1; ahead > 0; ahead >>= 1)
+      for (int64_t k = 0; k < m; k++) found[k] += ahead & -(int32_t)(row_start[found[k] + ahead] <= rows[k]);
+    return;
+  }
+  for (int64_t k = 0; k < m; k++) {
+    int64_t bucket = rows[k] >> b->shift, first = b->first[bucket];
+    found[k] = (int32_t)search_range(row_start, first, b->first[bucket + 1] - first + 1, rows[k]);
+  }
 }
 
 /* Sorted input: stay, step a little, else search again; a backward step is only slower, never wrong. */
@@ -117,13 +144,6 @@ static inline int looks_sorted(const int64_t *indices, int64_t n) {
     if (indices[at] > indices[at + 1]) return 0;
   }
   return 1;
-}
-
-/* Whether sorted input reads so densely that the hardware prefetches by itself: a row every 32 or fewer. Software
- * prefetching then costs a quarter more (2 M rows, every tenth on average: 13.0 against 10.5 ms). */
-static inline int looks_dense(const int64_t *indices, int64_t n) {
-  uint64_t span = (uint64_t)indices[n - 1] - (uint64_t)indices[0];
-  return span / 32 <= (uint64_t)n;
 }
 
 #endif

@@ -51,6 +51,7 @@ cdef extern from "segment_table.h" nogil:
         bucket_index *buckets
         int64_t rows_searched
     enum:
+        ROW_START_PADDING
         ROUTE_AUTO
         ROUTE_AFFINE
         ROUTE_UNIFORM
@@ -59,7 +60,6 @@ cdef extern from "segment_table.h" nogil:
         ROUTE_CURSOR
     const bucket_index *get_buckets(segment_table *t)
     int looks_sorted(const int64_t *indices, int64_t n)
-    int looks_dense(const int64_t *indices, int64_t n)
 
 cdef extern from "gather.h" nogil:
     int64_t check_span(const int64_t *indices, int64_t begin, int64_t end, int64_t n_rows)
@@ -379,18 +379,19 @@ cdef class SegmentTable:
             if S > 0 and row_stop[S - 1] - row_start[S - 1] > uniform_rows:
                 raise ValueError(f"the last segment is longer than {uniform_rows} rows")
             t.by_uniform = reciprocal_of(uniform_rows)
-        self.memory = <int64_t *>malloc((2 * S + 1 + C * S + C) * sizeof(int64_t))
+        self.memory = <int64_t *>malloc((2 * S + ROW_START_PADDING + C * S + C) * sizeof(int64_t))
         if self.memory == NULL:
             raise MemoryError
         t.n_rows, t.n_segments, t.n_columns, t.uniform_rows = n_rows, S, C, uniform_rows
         t.row_start = self.memory
-        t.row_stop = t.row_start + S + 1
+        t.row_stop = t.row_start + S + ROW_START_PADDING
         t.base = <uint64_t *>(t.row_stop + S)
         t.itemsize = t.row_stop + S + C * S
         if S > 0:
             memcpy(t.row_start, &row_start[0], S * sizeof(int64_t))
             memcpy(t.row_stop, &row_stop[0], S * sizeof(int64_t))
-        t.row_start[S] = 0x7fffffffffffffff
+        for s in range(ROW_START_PADDING):
+            t.row_start[S + s] = 0x7fffffffffffffff
         if C > 0:
             memcpy(t.itemsize, &itemsize[0], C * sizeof(int64_t))
             if S > 0:
@@ -417,7 +418,7 @@ cdef class SegmentTable:
     def __reduce__(self):
         raise TypeError("a SegmentTable holds addresses of this process and cannot be pickled")
 
-    cdef int pick_route(self, int64_t n, bint ascending, object forced) except -1:
+    cdef int pick_route(self, const int64_t *indices, int64_t n, object forced) except -1:
         cdef segment_table *t = &self.table
         cdef int route
         if forced is not None:
@@ -431,7 +432,7 @@ cdef class SegmentTable:
             return route
         if t.n_segments == 1:
             return ROUTE_AFFINE
-        if ascending:
+        if n >= SAMPLER_MINIMUM and looks_sorted(indices, n):
             return ROUTE_CURSOR
         if t.uniform_rows > 0:
             return ROUTE_UNIFORM
@@ -444,7 +445,6 @@ cdef class SegmentTable:
         cdef segment_table *t = &self.table
         cdef int team = check_threads(threads), way
         cdef int64_t distance = prefetch, bad, n
-        cdef bint ascending
         cdef const bucket_index *b = NULL
         cdef Py_buffer view
         cdef const int64_t *rows
@@ -460,10 +460,7 @@ cdef class SegmentTable:
                 return -1
             if t.n_segments == 0:
                 return 0  # no row is stored: the first index is as bad as any
-            ascending = n >= SAMPLER_MINIMUM and looks_sorted(rows, n)
-            if ascending and looks_dense(rows, n):
-                distance = 0
-            way = self.pick_route(n, ascending, route)
+            way = self.pick_route(rows, n, route)
             with nogil:
                 if way == ROUTE_BUCKET:
                     b = get_buckets(t)
