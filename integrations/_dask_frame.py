@@ -16,7 +16,7 @@ import pandas as pd
 
 from colstore_io import arrays, convert
 from colstore_io.dataset import Source
-from colstore_io.materialise import materialise
+from colstore_io.materialise import materialise, view_without_copy
 from colstore_io.predicate import Predicate
 from colstore_io.rows import predicate_mask
 from colstore_io.schema import Field, Schema
@@ -82,12 +82,15 @@ class FrameReader:
     predicate : Predicate or None
         Rows where it is true are kept, exactly.
     types : FrameTypes
+    copy : bool
+        False: columns are read-only views of the mapped file.
     """
 
     names: tuple[str, ...]
     index: str | None
     predicate: Predicate | None
     types: FrameTypes
+    copy: bool = True
 
     def __call__(self, part: FramePart, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Read one part. `columns` is the projection that Dask's optimizer found; None means all of `names`."""
@@ -101,7 +104,10 @@ class FrameReader:
             numbers = pd.Index(np.flatnonzero(mask) + part.first_row)
         wanted = names if self.index is None else (*names, self.index)
         positions = [source.schema.index(name) for name in wanted]
-        values = materialise(source, rows, positions)
+        if self.copy:
+            values = materialise(source, rows, positions)
+        else:
+            values = [view_without_copy(source, rows, (position, False)) for position in positions]
         fields = [source.schema.fields[p] for p in positions]
         return self._frame(names, fields, values, numbers)
 
@@ -126,6 +132,7 @@ class FrameReader:
             n_rows=len(numbers),
             dtype_backend=self.types.dtype_backend,
             categories=[field.name for field in fields if field.name in categories and has_categories(field)],
+            copy=self.copy,
         )
         changes: dict[str, Any] = {}
         for field in fields:
@@ -153,6 +160,7 @@ class FrameReader:
             self.index,
             None if self.predicate is None else self.predicate.__dask_tokenize__(),
             (types.dtype_backend, types.text, types.categories),
+            self.copy,
         )
 
 

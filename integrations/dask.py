@@ -199,6 +199,19 @@ def _partition(
     return _Partitioning(parts, starts, stops)
 
 
+def _check_views(source: Source, partitioning: _Partitioning, predicate: Predicate | None) -> None:
+    """Raise `ValueError` now if a task could not give views; `FrameReader.empty` has looked at the dtypes."""
+    if predicate is not None:
+        raise ValueError("copy=False is not possible with filters; use copy=True")
+    if not source.mapped:
+        raise ValueError("copy=False needs mapped local files; use copy=True")
+    for part in partitioning.parts:
+        if np.count_nonzero(part.source.plan.segments.rows) > 1:
+            raise ValueError(
+                "copy=False needs partitions within one record each: use blocksize=None, or compact the files"
+            )
+
+
 # ----------------------------------------------------------------------------------------------------------
 # Divisions
 
@@ -278,6 +291,8 @@ def read_colstore(
     filesystem: Any = None,
     ignore_manifest: bool = False,
     on_mismatch: Literal["strict", "drop"] = "strict",
+    *,
+    copy: bool = True,
     **open_options: Any,
 ) -> Any:
     """Read a table into a Dask DataFrame. Only headers are read now.
@@ -313,6 +328,9 @@ def read_colstore(
         Read all members of a directory, as if it had no generation manifest.
     on_mismatch : {"strict", "drop"}
         As in `colstore_io.open`.
+    copy : bool, default True
+        False: partitions are read-only views of mapped local files. For the threaded scheduler, numbers and times
+        only, and partitions that lie within one record each; on a cluster views cost more than they save.
     **open_options
         Passed to `colstore_io.open`.
 
@@ -326,6 +344,8 @@ def read_colstore(
         If a name is unknown, listing close matches.
     QueryError
         If a filter does not fit the columns.
+    ValueError
+        If ``copy=False`` cannot be kept.
 
     Notes
     -----
@@ -355,12 +375,14 @@ def read_colstore(
         "string[pyarrow]" if dtype_backend is None and pyarrow_strings_enabled() else None,
         _categories(categories, stored, source),
     )
-    reader = FrameReader(tuple(names), index_name, predicate, types)
+    reader = FrameReader(tuple(names), index_name, predicate, types, copy)
     meta = reader.empty(source.schema)
     unknown = [n for n in types.categories if n in meta and not has_categories(source.schema[n])]
     if unknown:
         meta = clear_known_categories(meta, cols=unknown)
     partitioning = _partition(source, sizing.bounds(source, stored), stored, predicate, types.categories)
+    if not copy:
+        _check_views(source, partitioning, predicate)
     divisions: tuple[Any, ...] | None
     if index_name is None:
         divisions = _row_divisions(partitioning)

@@ -8,6 +8,7 @@ xarray imports this module whenever it lists its engines, so colstore_io itself 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -182,13 +183,11 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Return True for names that end in ``.cstore``, and for local files and bytes that begin like one."""
-        from colstore_io.formats.cstore.header import MAGIC
-        from colstore_io.tables import Table
-
-        if isinstance(filename_or_obj, Table):
+        tables = sys.modules.get("colstore_io.tables")  # a table of ours cannot exist without it
+        if tables is not None and isinstance(filename_or_obj, tables.Table):
             return True
         if isinstance(filename_or_obj, (bytes, bytearray, memoryview)):
-            return bytes(filename_or_obj[: len(MAGIC)]) == MAGIC
+            return _is_magic(bytes(filename_or_obj[:8]))
         if isinstance(filename_or_obj, (list, tuple)):
             return len(filename_or_obj) > 0 and all(self.guess_can_open(item) for item in filename_or_obj)
         if not isinstance(filename_or_obj, (str, os.PathLike)):
@@ -202,9 +201,15 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
             if os.path.isdir(path):
                 return any(name.endswith(".cstore") for name in os.listdir(path))
             with open(path, "rb") as file:
-                return file.read(len(MAGIC)) == MAGIC
+                return _is_magic(file.read(8))
         except OSError:
             return False
+
+
+def _is_magic(head: bytes) -> bool:
+    from colstore_io.formats.cstore.header import MAGIC
+
+    return head == MAGIC
 
 
 def _names(source: Source, columns: Any, drop_variables: Any, index: str | None) -> list[str]:

@@ -647,6 +647,26 @@ def test_array_reads_only_the_rows_it_needs(tmp_path):
 # Being found
 
 
+def test_views_share_the_mapping_or_are_refused_at_once(records, tmp_path):
+    df = read_colstore(records, columns=["t", "x", "when"], blocksize=None, copy=False)
+    part = df.get_partition(3).compute()
+    assert not part["x"].to_numpy().flags.owndata
+    with pytest.raises(ValueError, match="read-only"):
+        part["x"].to_numpy()[0] = 1
+    pd.testing.assert_frame_equal(df.compute(), open_frame(records)[["t", "x", "when"]])
+    assert df._name != read_colstore(records, columns=["t", "x", "when"], blocksize=None)._name
+    fsspec.filesystem("memory").pipe_file("/views.cstore", records.read_bytes())
+    for path, arguments, message in [
+        (records, {"columns": ["name"], "blocksize": None}, "name"),
+        (records, {"columns": ["x"]}, "one record"),
+        (records, {"columns": ["x"], "blocksize": None, "filters": [("x", ">", 0)]}, "filters"),
+        (records, {"columns": ["x"], "blocksize": None, "mmap": False}, "mapped"),
+        ("memory://views.cstore", {"columns": ["x"], "blocksize": None}, "mapped"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            read_colstore(path, copy=False, **arguments)
+
+
 def test_a_table_without_columns_is_one_partition(tmp_path):
     path = tmp_path / "none.cstore"
     cs.store({"x": np.arange(5)}, path)
