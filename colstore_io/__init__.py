@@ -39,10 +39,10 @@ from .errors import (
     WriterLockedError,
 )
 from .predicate import col
-from .shards import Appender
 from .tables import Dataset, Reader
 from .views import ColumnView, TableView
-from .writing import Writer
+from .writing.shards import Appender
+from .writing.writer import Writer
 
 try:
     __version__ = _version("colstore_io")

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from . import compaction, formats, shards, storage, writing
-from .manifest import vacuum
+from . import formats, storage
 from .opening import OpenOptions, is_buffer, open_source
-from .shards import append
 from .storage import IOStats
 from .tables import Dataset, Reader, Table
+from .writing import compaction, shards
+from .writing import writer as writing
+from .writing.manifest import vacuum
+from .writing.shards import append
 
 __all__ = [
     "Info",

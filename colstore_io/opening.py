@@ -13,12 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import config, formats, manifest, storage
+from . import config, formats, storage
 from .dataset import Source
 from .errors import FormatError
 from .formats import ShardMeta
 from .plan import OnMismatch, build_plan
 from .storage import ByteFile, IOStats, Location
+from .writing import manifest
 
 __all__ = ["OpenOptions", "Opened", "is_buffer", "open_locations", "open_paths", "open_source"]
 

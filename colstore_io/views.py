@@ -20,8 +20,8 @@ from .gather import read
 from .ingest import Batch
 from .materialise import materialise, parts_of, read_fields, refuse_nullable, view_without_copy
 from .predicate import Expr, bind
+from .predicate.query import parse_query
 from .preview import Preview
-from .query import parse_query
 from .rows import Rows
 from .schema import Field, Schema
 from .selection import Range, RowSelection, compose

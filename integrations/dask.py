@@ -28,7 +28,7 @@ from colstore_io.dataset import Source
 from colstore_io.errors import ColumnNotFoundError
 from colstore_io.plain import LazyColumn, LazyColumns
 from colstore_io.predicate import Expr, Predicate, bind
-from colstore_io.query import from_dnf
+from colstore_io.predicate.query import from_dnf
 from colstore_io.rows import matching_segments
 from colstore_io.tables import Table
 
@@ -56,6 +56,11 @@ def _open(
             raise ValueError(f"filesystem must be an fsspec file system or 'fsspec', got {filesystem!r}")
         filesystem = None
     if isinstance(path, Table):
+        given = sorted({**options, **({} if storage_options is None else {"storage_options": None})})
+        if given or filesystem is not None:
+            raise ValueError(
+                f"an open table takes no options of open(), got {', '.join(given) or 'filesystem'}"
+            )
         return path.readable_source()
     return api.open(path, storage_options=storage_options, filesystem=filesystem, **options).readable_source()
 

@@ -75,7 +75,7 @@ def read_back(path: Any) -> dict[str, list[Any]]:
     """Return the physical columns of a file as lists, read by walking the file's own metadata."""
     import numpy as np
 
-    from colstore_io.merging import open_sources
+    from colstore_io.writing.merging import open_sources
 
     source = open_sources([path])[0]
     try:

@@ -10,7 +10,7 @@ import fsspec
 import numpy as np
 
 import colstore_io as cs
-from colstore_io.writing import Writer
+from colstore_io.writing.writer import Writer
 
 LAYOUTS: dict[str, list[list[int]]] = {
     "one record": [[97]],

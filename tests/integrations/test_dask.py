@@ -148,6 +148,13 @@ def test_storage_options_and_filesystem_exclude_each_other(tmp_path):
         read_colstore(str(path), filesystem="arrow")
 
 
+def test_open_tables_take_no_options_of_open(records):
+    with cs.open(records) as table:
+        for options in ({"mmap": False}, {"storage_options": {}}, {"filesystem": fsspec.filesystem("file")}):
+            with pytest.raises(ValueError, match="open table"):
+                read_colstore(table, **options)
+
+
 def test_table_without_rows_is_one_empty_partition(tmp_path):
     path = tmp_path / "empty.cstore"
     cs.store({name: values[:0] for name, values in DATA.items()}, path)

@@ -11,7 +11,6 @@ from colstore_io import (
     QueryError,
     TableView,
     append,
-    appender,
     col,
     compact,
     concat,
@@ -23,10 +22,11 @@ from colstore_io import (
     store,
     update,
 )
-from colstore_io.locks import lock_exclusive_nonblocking, unlock
 from colstore_io.predicate import Expr
 from colstore_io.preview import Preview
-from colstore_io.progress import parse_byte_size
+from colstore_io.writing import appender
+from colstore_io.writing.locks import lock_exclusive_nonblocking, unlock
+from colstore_io.writing.progress import parse_byte_size
 
 from . import _gather, config, format, kernels, testing
 from ._classes import Appender, ColStoreDataset, ColStoreInfo, ColStoreReader, ColStoreWriter

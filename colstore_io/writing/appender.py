@@ -1,0 +1,247 @@
+"""Batches in, shards out: one whenever enough rows have come together (cstore-behaviour.md 5.1)."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from ..formats import ShardMeta
+from ..ingest import Batch, ingest
+from ..schema import PhysicalColumn
+from . import finalisers
+from .batch_schema import Attributes, batch_columns, check_columns
+from .progress import parse_byte_size
+from .publish import Destination
+from .shard_directory import ShardDirectory, ShardName
+from .storing import write_table
+
+__all__ = ["DEFAULT_NAME", "Appender", "ingest_options"]
+
+DEFAULT_NAME = "shard_{index:05d}.cstore"
+
+
+def ingest_options(
+    first: ShardMeta | None, strings: str, string_width: Mapping[str, int] | None, nullable: Any
+) -> dict[str, Any]:
+    options: dict[str, Any] = {"strings": strings, "string_width": string_width, "nullable": nullable}
+    if first is not None:
+        options["like"] = first.schema
+    return options
+
+
+class Appender:
+    """Collects batches and writes a new shard whenever enough rows have come together.
+
+    Parameters
+    ----------
+    directory : path or URL
+        Made if it does not exist. Its lock is held until `close`.
+    name : str
+        Template with an ``{index}`` field; a literal name allows one shard, and no `shard_size`.
+    shard_size : int or str, optional
+        Rows, or a size such as ``"256 MiB"`` (the rows that fit into it). A shard holds everything that is buffered
+        when the size is reached, so it may be larger. None writes on `flush` and `close` only.
+    statistics, strings, string_width, nullable, attrs, column_attrs
+        As in `append`.
+
+    Raises
+    ------
+    ValueError
+        If `name` is no shard name, or literal together with a `shard_size`.
+    WriterLockedError
+        If another writer holds the directory.
+
+    Notes
+    -----
+    Not thread-safe. Memory: the buffered batches (copies). Leaving a ``with`` block flushes, also after an
+    exception. An appender that is dropped unclosed flushes from its finaliser with a `ResourceWarning`.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        name: str = DEFAULT_NAME,
+        shard_size: int | str | None = None,
+        statistics: bool = False,
+        strings: Literal["unicode", "bytes"] = "unicode",
+        string_width: Mapping[str, int] | None = None,
+        nullable: bool | Sequence[str] | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        column_attrs: Mapping[str, Mapping[str, Any]] | None = None,
+        storage_options: Any = None,
+        filesystem: Any = None,
+    ) -> None:
+        self._closed = True
+        self._row_budget, self._byte_budget = _shard_budget(shard_size)
+        if shard_size is not None and ShardName(name).literal:
+            raise ValueError(
+                f"a literal name ({name!r}) cannot have a shard_size; use a template with {{index}}"
+            )
+        self._statistics = statistics
+        self._attributes = Attributes(attrs, column_attrs)
+        self._pending: list[Batch] = []
+        self._pending_rows = 0
+        self._n_shards = 0
+        self._place = ShardDirectory(directory, name, storage_options, filesystem)
+        self._options = ingest_options(self._place.first, strings, string_width, nullable)
+        self._closed = False
+        finalisers.watch(self)
+
+    @property
+    def directory(self) -> Path | str:
+        return self._place.target.result
+
+    @property
+    def n_shards(self) -> int:
+        """Shards written so far."""
+        return self._n_shards
+
+    @property
+    def pending_rows(self) -> int:
+        """Rows that wait for the next shard."""
+        return self._pending_rows
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def __repr__(self) -> str:
+        state = "closed " if self._closed else ""
+        counts = f"shards={self._n_shards} pending_rows={self._pending_rows}"
+        return f"<{state}Appender {self._place.target.spelling!r} {counts}>"
+
+    def write(self, data: Any) -> None:
+        """Buffer `data`, and write a shard if enough has come together.
+
+        Raises
+        ------
+        ValueError
+            If the appender is closed.
+        SchemaMismatchError
+            If `data` do not fit the shards or the batches before; they are not buffered then.
+        OSError
+            If a shard could not be written; its rows are still buffered.
+        """
+        if self._closed:
+            raise ValueError(f"the appender of {self._place.target.spelling} is closed")
+        if isinstance(data, Mapping) and not data:
+            return
+        batch = ingest(data, **self._options)
+        self._place.check_batch(batch)
+        if self._pending:
+            _check_same(self._pending[0], batch)
+        self._options["like"] = self._options.get("like", batch.schema)
+        # The caller may reuse its arrays.
+        self._pending.append(Batch(batch.schema, tuple(np.array(a) for a in batch.arrays), batch.n_rows))
+        self._pending_rows += batch.n_rows
+        if self._pending_rows >= self._rows_per_shard(batch):
+            self.flush()
+
+    def _rows_per_shard(self, batch: Batch) -> float:
+        if self._row_budget is not None:
+            return self._row_budget
+        if self._byte_budget is not None:
+            row_bytes = sum(array.dtype.itemsize for array in batch.arrays)
+            return max(1, self._byte_budget // row_bytes)
+        return float("inf")
+
+    def flush(self) -> None:
+        """Write everything that is buffered as one shard; does nothing when there are no rows.
+
+        Raises
+        ------
+        ValueError
+            If the appender is closed, or a literal name has been used already.
+        """
+        if self._closed:
+            raise ValueError(f"the appender of {self._place.target.spelling} is closed")
+        self._flush()
+
+    def _flush(self) -> None:
+        if not self._pending_rows:
+            return
+        if self._n_shards and self._place.name.literal:
+            raise ValueError(f"the literal name {self._place.name.template!r} can be written once only")
+        destinations: list[Destination] = []
+
+        def make() -> Destination:
+            destinations.append(self._place.new_shard())
+            return destinations[-1]
+
+        write_table(
+            _joined(self._pending),
+            make,
+            name=self._place.name.template,
+            statistics=self._statistics,
+            options={},
+            attributes=self._attributes,
+            show_progress=False,
+        )
+        self._pending = []
+        self._pending_rows = 0
+        self._n_shards += 1
+        self._place.published(destinations[-1])
+
+    def close(self) -> None:
+        """Flush, and give the lock of the directory back; does nothing the second time."""
+        if self._closed:
+            return
+        self._closed = True
+        finalisers.forget(self)
+        try:
+            self._flush()
+        finally:
+            self._place.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_closed", True):
+            return
+        try:
+            warnings.warn(f"unclosed {self!r}: flushing it now", ResourceWarning, stacklevel=2, source=self)
+        finally:  # also where warnings are errors
+            self.close()
+
+    def abandon_in_child(self) -> None:
+        """Let go of the lock in a forked child, where it is the parent's; nothing is written."""
+        self._closed = True
+        self._place.release()
+
+
+def _shard_budget(shard_size: int | str | None) -> tuple[int | None, int | None]:
+    """Return (rows, bytes), at most one of them set."""
+    if shard_size is None:
+        return None, None
+    if isinstance(shard_size, str):
+        return None, parse_byte_size(shard_size)
+    if isinstance(shard_size, bool) or not isinstance(shard_size, (int, np.integer)):
+        raise TypeError(f"shard_size must be rows, a size such as '256 MiB', or None, got {shard_size!r}")
+    if shard_size < 1:
+        raise ValueError(f"shard_size must be at least 1 row, got {shard_size}")
+    return int(shard_size), None
+
+
+def _check_same(first: Batch, batch: Batch) -> None:
+    columns = [PhysicalColumn(name, dtype) for name, dtype in batch_columns(first.schema)]
+    check_columns(columns, batch, "the batches before")
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    if len(batches) == 1:
+        return batches[0]
+    arrays = tuple(np.concatenate(parts) for parts in zip(*(b.arrays for b in batches), strict=True))
+    return Batch(batches[0].schema, arrays, sum(b.n_rows for b in batches))

@@ -1,0 +1,219 @@
+"""A directory under its lock: what shards are in it, and how one more gets in (cstore.md 10 and 10.1)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import storage
+from ..errors import CommitConflictError, SchemaMismatchError
+from ..formats import ShardMeta
+from ..ingest import Batch
+from ..storage import Location
+from . import manifest
+from .batch_schema import check_columns
+from .locks import DirectoryLock
+from .manifest_layout import file_entry
+from .merging import read_sources
+from .publish import Destination, Replacement, Upload, resolve_target
+
+__all__ = ["ShardDirectory", "ShardName"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardName:
+    """A literal shard name, or a template with an ``{index}`` field.
+
+    Raises
+    ------
+    ValueError
+        If the name does not end in ``.cstore``, begins with ``_`` or ``.`` (such files are no members, cstore.md
+        10.1), holds a path separator, or has a field other than ``index``.
+    """
+
+    template: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.template, str):
+            raise TypeError(f"a shard name must be a string, got {self.template!r}")
+        if not self.template.endswith(".cstore"):
+            raise ValueError(f"a shard name must end in .cstore, got {self.template!r}")
+        if self.template.startswith(("_", ".")):
+            raise ValueError(
+                f"names that begin with '_' or '.' are no members of a dataset, got {self.template!r}"
+            )
+        try:
+            fields = [
+                field for _, field, _, _ in string.Formatter().parse(self.template) if field is not None
+            ]
+            examples = {index: self.name(index) for index in (7, 1234567890)}
+        except (ValueError, IndexError, KeyError, AttributeError) as exc:
+            raise ValueError(f"{self.template!r} is no shard name template: {exc}") from None
+        if set(fields) - {"index"}:
+            raise ValueError(f"a shard name template has no field but {{index}}, got {self.template!r}")
+        for index, example in examples.items():
+            if re.search(r"[/\\\0]", example) or example.startswith(("_", ".")):
+                raise ValueError(
+                    f"a shard name must name a file in the directory itself, got {self.template!r}"
+                )
+            if fields and self.next_index([example]) != index + 1:
+                raise ValueError(f"{self.template!r} must write its index in decimal digits")
+
+    @property
+    def literal(self) -> bool:
+        """Whether it names one file only."""
+        return all(field is None for _, field, _, _ in string.Formatter().parse(self.template))
+
+    def name(self, index: int) -> str:
+        """Return the file name of number `index`."""
+        return self.template.format(index=index)
+
+    def next_index(self, names: Sequence[str]) -> int:
+        """Return 1 + the largest number that `names` use, 0 if none does. Gaps are never reused."""
+        if self.literal:
+            return 0
+        pattern = "".join(
+            re.escape(text) + ("" if field is None else "([0-9]+)")
+            for text, field, _, _ in string.Formatter().parse(self.template)
+        )
+        matches = (re.fullmatch(pattern, name, re.ASCII) for name in names)
+        return max((int(match.group(1)) for match in matches if match is not None), default=-1) + 1
+
+
+class ShardDirectory:
+    """A directory under its lock: what is in it, and how one more shard gets in. Owned by one append or appender."""
+
+    def __init__(self, directory: Any, name: str, storage_options: Any, filesystem: Any) -> None:
+        self.name = ShardName(name)
+        self.target = resolve_target(directory, storage_options=storage_options, filesystem=filesystem)
+        self.place = manifest.directory_location(
+            directory, storage_options=storage_options, filesystem=filesystem
+        )
+        self._lock: DirectoryLock | None = None
+        if self.target.local_path is not None:
+            os.makedirs(self.target.local_path, exist_ok=True)
+            self._lock = DirectoryLock(self.target.local_path)
+        try:
+            self.first = self._first_shard()
+        except BaseException:
+            self.release()
+            raise
+
+    def _first_shard(self) -> ShardMeta | None:
+        generation = manifest.newest_generation(self.place)
+        if generation is not None:
+            members = manifest.member_locations(generation, self.place)
+        else:
+            try:
+                members = list(self._members())
+            except FileNotFoundError:  # an object store has no empty directories
+                members = []
+        if not members:
+            return None
+        file, head = storage.open_file(members[0])
+        try:
+            return read_sources([file], heads=[head])[0].meta
+        finally:
+            file.close()
+
+    def _members(self) -> Sequence[Location]:
+        if self.target.local_path is not None:
+            return storage.resolve(Path(self.target.local_path)).locations
+        return storage.resolve(self.place.url, filesystem=self.place.filesystem()).locations
+
+    def _names(self) -> list[str]:
+        if self.target.local_path is not None:
+            return os.listdir(self.target.local_path)
+        try:
+            return [entry.name for entry in storage.list_names(self.place)]
+        except FileNotFoundError:
+            return []
+
+    def _next_location(self) -> Location:
+        names = self._names()
+        name = self.name.name(self.name.next_index(names))
+        if name in names:
+            raise FileExistsError(17, "the directory has a shard of this name", name)
+        return self.place.child(name)
+
+    def new_shard(self) -> Destination:
+        """Return where the next shard is written to."""
+        location = self._next_location()
+        if location.local_path is not None:
+            return Replacement(location.local_path, exclusive=True)
+        again = None if self.name.literal else self._next_location
+        return Upload(location, exclusive=True, next_location=again)
+
+    def published(self, destination: Destination) -> Path | str:
+        """Account for a shard that has just been published, and return its path.
+
+        Raises
+        ------
+        CommitConflictError
+            Another writer published the next generation first; the shard is removed again.
+        """
+        if isinstance(destination, Upload):
+            location = destination.location
+        else:
+            assert isinstance(destination, Replacement)
+            location = self.place.child(os.path.basename(destination.target))
+        name = os.path.basename(location.path)
+        generation = manifest.newest_generation(self.place)
+        if generation is not None:
+            file, head = storage.open_file(location)
+            try:
+                meta = read_sources([file], heads=[head])[0].meta
+            finally:
+                file.close()
+            entry = file_entry(meta, name, schema=generation.schema)
+            following = generation.successor([entry], generation=manifest.next_number(self.place))
+            try:
+                manifest.publish(self.place, following)
+            except CommitConflictError:
+                with contextlib.suppress(OSError):
+                    _remove(location)
+                raise
+        if self.target.local_path is not None:
+            return Path(self.target.spelling) / name
+        return location.spelling
+
+    def check(self, columns: Sequence[tuple[str, np.dtype[Any]]], what: str) -> None:
+        """Raise `SchemaMismatchError` unless `columns` are those of the first shard."""
+        if self.first is None:
+            return
+        expected = [(column.name, column.dtype.str) for column in self.first.columns]
+        found = [(name, dtype.str) for name, dtype in columns]
+        if found != expected:
+            raise SchemaMismatchError(
+                f"schema mismatch: {what} has the columns {_shown(found)}, the first shard ({self.first.path}) has "
+                f"{_shown(expected)}. Names, order and dtypes must agree."
+            )
+
+    def check_batch(self, batch: Batch) -> None:
+        if self.first is not None:
+            check_columns(self.first.columns, batch, f"the first shard ({self.first.path})")
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def _shown(columns: Sequence[tuple[str, str]]) -> str:
+    text = ", ".join(f"{name}: {dtype}" for name, dtype in columns[:20])
+    return f"[{text}{', ...' if len(columns) > 20 else ''}]"
+
+
+def _remove(location: Location) -> None:
+    if location.local_path is not None:
+        os.unlink(location.local_path)
+    else:
+        location.filesystem().rm_file(location.path)
