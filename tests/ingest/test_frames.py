@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from test_ingest import assert_storable, one
+from storable import assert_storable, one
 
 from colstore_io.errors import SchemaMismatchError
 from colstore_io.ingest import ingest

@@ -11,7 +11,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from test_ingest import assert_storable
+from storable import assert_storable
 
 from colstore_io.errors import SchemaMismatchError
 from colstore_io.ingest import ingest, ingest_stream, is_stream
