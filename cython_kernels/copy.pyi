@@ -10,9 +10,9 @@ def copy_runs(
 ) -> None:
     """Copy ``nbytes[r]`` bytes from address ``source[r]`` to address ``target[r]`` for every run r.
 
-    Work is shared among threads by bytes: long runs are split, short ones bundled. Does not validate addresses;
-    callers guarantee that the memory exists and that no target overlaps another run. ``threads=1`` stays in the
-    calling thread.
+    Work is shared among threads by bytes: long runs are split, short ones bundled. Does not validate
+    addresses; callers guarantee that the memory exists and that no target overlaps another run. ``threads=1``
+    stays in the calling thread.
 
     Raises
     ------

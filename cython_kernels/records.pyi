@@ -48,8 +48,8 @@ def walk_records_fd(
 ) -> tuple[int, int]:
     """Validate record headers as `walk_records` does, reading them from a descriptor.
 
-    Far apart, headers are read by ``pread`` of 32 bytes each; near each other, through a sliding buffer of 1 MiB.
-    The file position is not used. Interrupted and short reads are continued.
+    Far apart, headers are read by ``pread`` of 32 bytes each; near each other, through a sliding buffer of 1
+    MiB. The file position is not used. Interrupted and short reads are continued.
 
     Raises
     ------

@@ -10,36 +10,37 @@ MASK_CHUNK_ROWS: int
 class SegmentTable:
     """Where each row of one or more columns lives: the table that every gather walks.
 
-    Row ``i`` (global) of column ``c`` is at address ``base[c, s] + i * itemsize[c]`` (wrapping; only the sum is an
-    address), ``s`` being the last segment with ``row_start[s] <= i`` (cstore.md 14). One segment stands for one
-    record of one file, or for one fetched range; rows between ``row_stop[s]`` and ``row_start[s + 1]`` are absent.
-    Immutable and safe to use from several threads at once.
+    Row ``i`` (global) of column ``c`` is at address ``base[c, s] + i * itemsize[c]`` (wrapping; only the sum
+    is an address), ``s`` being the last segment with ``row_start[s] <= i`` (cstore.md 14). One segment stands
+    for one record of one file, or for one fetched range; rows between ``row_stop[s]`` and ``row_start[s +
+    1]`` are absent. Immutable and safe to use from several threads at once.
 
     Parameters
     ----------
     row_start, row_stop : ndarray of int64, shape (S,)
         Half-open row ranges in ascending order; zero-row segments and S = 0 are allowed.
     base : ndarray of int64, shape (C, S), C-contiguous
-        Byte bases. The memory behind them is borrowed: it must outlive the table, stay readable from row_start to
-        row_stop, and need not be aligned. No byte outside those rows is read.
+        Byte bases. The memory behind them is borrowed: it must outlive the table, stay readable from
+        row_start to row_stop, and need not be aligned. No byte outside those rows is read.
     itemsize : ndarray of int64, shape (C,)
         Bytes per value; 1, 2, 4, 8 and 16 have typed loops, any other width is copied as bytes.
     n_rows : int
         Rows of the whole table, at least ``row_stop[-1]``; what negative indices count from. At most 2^62.
     uniform_rows : int, optional
-        U > 0 promises ``row_start[s] == s * U`` and a last segment of at most U rows, which makes the segment a
-        division; 0 promises nothing.
+        U > 0 promises ``row_start[s] == s * U`` and a last segment of at most U rows, which makes the segment
+        a division; 0 promises nothing.
 
     Raises
     ------
     ValueError
-        If shapes disagree, segments overlap or end after `n_rows`, a size is impossible, or the uniform promise
-        does not hold.
+        If shapes disagree, segments overlap or end after `n_rows`, a size is impossible, or the uniform
+        promise does not hold.
 
     Notes
     -----
-    Copies its inputs: 16 bytes a segment and 8 a segment and column. A search table of at most 16 bytes a segment is
-    built once the table has been asked about as many rows as it has segments. Cannot be pickled (it holds addresses).
+    Copies its inputs: 16 bytes a segment and 8 a segment and column. A search table of at most 16 bytes a
+    segment is built once the table has been asked about as many rows as it has segments. Cannot be pickled
+    (it holds addresses).
     """
 
     n_columns: int
@@ -72,7 +73,8 @@ class SegmentTable:
         indices : ndarray of int64, shape (k,), C-contiguous
             Row numbers in any order, repeats allowed; negative ones count from the end, once.
         out : ndarray, shape (k,), or list or tuple of C of them
-            C-contiguous and writable, any dtype of the column's item size. One array is enough for one column.
+            C-contiguous and writable, any dtype of the column's item size. One array is enough for one
+            column.
         threads : int, optional
             Threads to use; 1 stays in the calling thread and enters no OpenMP region.
         prefetch : int, optional
@@ -91,9 +93,9 @@ class SegmentTable:
         TypeError
             If `indices` is not a 1-D native int64 array.
         ValueError
-            If an output has the wrong shape or item size, or the route does not fit the table. Nothing is written.
-        BufferError
-            If an output is not C-contiguous or not writable.
+            If an output has the wrong shape or item size, is not C-contiguous or not writable, or the route
+            does not fit the table. Nothing is
+            written.
         """
 
     def copy_strided(
@@ -112,8 +114,8 @@ class SegmentTable:
         Raises
         ------
         ValueError
-            If a row lies outside ``[0, n_rows)`` or an output has the wrong shape (nothing is written), or if a row
-            lies in a gap (`out` is unspecified then).
+            If a row lies outside ``[0, n_rows)`` or an output has the wrong shape (nothing is written), or if
+            a row lies in a gap (`out` is unspecified then).
         """
 
     def compress(
@@ -143,8 +145,8 @@ class SegmentTable:
         Raises
         ------
         ValueError
-            If a length is wrong or the mask selects a row in a gap (nothing is written), or if the mask is not the
-            one that was counted (`out` is unspecified then; nothing outside it is written).
+            If a length is wrong or the mask selects a row in a gap (nothing is written), or if the mask is
+            not the one that was counted (`out` is unspecified then; nothing outside it is written).
         """
 
 def mask_offsets(mask: NDArray[np.bool_], *, threads: int = 1) -> NDArray[np.int64]:
@@ -157,10 +159,10 @@ def mask_offsets(mask: NDArray[np.bool_], *, threads: int = 1) -> NDArray[np.int
     """
 
 def first_out_of_range(indices: NDArray[np.int64], n_rows: int, *, threads: int = 1) -> int:
-    """Return the position of an index outside ``[-n_rows, n_rows)``, or -1; the first one when `threads` is 1."""
+    """Return the position of an index outside ``[-n_rows, n_rows)``, or -1 (the first when `threads` is 1)."""
 
 def openmp_enabled() -> bool:
-    """Return whether the kernels were built with OpenMP; without it, `threads` is accepted and has no effect."""
+    """Return whether the kernels were built with OpenMP; without it, `threads` has no effect."""
 
 def instruction_sets() -> tuple[str, ...]:
     """Return the code paths that ``compress(route=...)`` can force on this machine, the default one first."""
