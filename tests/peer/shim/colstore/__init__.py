@@ -11,6 +11,7 @@ from colstore_io import (
     QueryError,
     TableView,
     append,
+    appender,
     col,
     compact,
     concat,
@@ -24,7 +25,6 @@ from colstore_io import (
 )
 from colstore_io.predicate import Expr
 from colstore_io.preview import Preview
-from colstore_io.writing import appender
 from colstore_io.writing.locks import lock_exclusive_nonblocking, unlock
 from colstore_io.writing.progress import parse_byte_size
 
