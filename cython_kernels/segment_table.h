@@ -105,19 +105,32 @@ KERNEL_INLINE void search_block(const segment_table *t, const int64_t *rows, int
   }
 }
 
+/* The same by buckets. As many steps for every row of a table: a loop that ends when this bucket is done would be
+ * mispredicted again and again. Probes may leave the bucket; what they find there starts after the row. */
 KERNEL_INLINE void bucket_block(const segment_table *t, const bucket_index *b, const int64_t *rows, int64_t m,
                                 int32_t *found) {
   const int64_t *row_start = t->row_start;
-  if (LIKELY(b->steps <= FIXED_STEPS)) {
-    for (int64_t k = 0; k < m; k++) found[k] = b->first[rows[k] >> b->shift];
-    /* As many steps for every row; probes may leave the bucket, what they find there starts after the row. */
-    for (int32_t ahead = ((int32_t)1 << b->steps) >> 1; ahead > 0; ahead >>= 1)
-      for (int64_t k = 0; k < m; k++) found[k] += ahead & -(int32_t)(row_start[found[k] + ahead] <= rows[k]);
-    return;
+  const int32_t *first = b->first;
+  int shift = b->shift;
+#define STEP(ahead) s += ahead * (row_start[s + ahead] <= row);
+#define LOOP(steps)                                                                                            \
+  for (int64_t k = 0; k < m; k++) {                                                                            \
+    int64_t row = rows[k];                                                                                     \
+    int32_t s = first[row >> shift];                                                                           \
+    steps found[k] = s;                                                                                        \
   }
+  switch (b->steps) {
+    case 0:
+    case 1: LOOP(STEP(1)) return;
+    case 2: LOOP(STEP(2) STEP(1)) return;
+    case FIXED_STEPS: LOOP(STEP(4) STEP(2) STEP(1)) return;
+    default: break;
+  }
+#undef STEP
+#undef LOOP
   for (int64_t k = 0; k < m; k++) {
-    int64_t bucket = rows[k] >> b->shift, first = b->first[bucket];
-    found[k] = (int32_t)search_range(row_start, first, b->first[bucket + 1] - first + 1, rows[k]);
+    int64_t bucket = rows[k] >> shift;
+    found[k] = (int32_t)search_range(row_start, first[bucket], first[bucket + 1] - first[bucket] + 1, rows[k]);
   }
 }
 

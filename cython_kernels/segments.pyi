@@ -166,3 +166,6 @@ def openmp_enabled() -> bool:
 
 def instruction_sets() -> tuple[str, ...]:
     """Return the code paths that ``compress(route=...)`` can force on this machine, the default one first."""
+
+def _divide(n: int, d: int, *, portable: bool = False) -> int:
+    """Return ``n // d`` as the uniform route computes it; for tests of exactness."""
