@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -74,7 +75,7 @@ class Bench:
 
     def pieces(self, parts: int) -> Iterator[Columns]:
         bounds = self._bounds(parts)
-        for first, stop in zip(bounds[:-1], bounds[1:], strict=True):
+        for first, stop in itertools.pairwise(bounds):
             yield {name: values[first:stop] for name, values in self.columns.items()}
 
     def record_file(self, system: System, writer: System) -> str:
@@ -159,10 +160,24 @@ def _add_reads(prefix: str, group: str, source: str) -> None:
             lambda b: [np.array(b.columns[c][key(b)]) for c in columns(b)],
         )
 
-    add(prefix + "read_all", group, "read_all", source, lambda s, h, b: s.read_all(h), lambda b: b.columns,
-        lambda b: [v.copy() for v in b.columns.values()])  # fmt: skip
-    add(prefix + "read_one", group, "read_one", source, lambda s, h, b: s.read_one(h, "a"), lambda b: b.columns["a"],
-        lambda b: b.columns["a"].copy())  # fmt: skip
+    add(
+        prefix + "read_all",
+        group,
+        "read_all",
+        source,
+        lambda s, h, b: s.read_all(h),
+        lambda b: b.columns,
+        lambda b: [v.copy() for v in b.columns.values()],
+    )
+    add(
+        prefix + "read_one",
+        group,
+        "read_one",
+        source,
+        lambda s, h, b: s.read_one(h, "a"),
+        lambda b: b.columns["a"],
+        lambda b: b.columns["a"].copy(),
+    )
     rows("gather", lambda b: b.index)
     many("gather_many", lambda b: b.index, lambda b: b.names)
     rows("gather_sorted", lambda b: b.sorted_index)
@@ -175,11 +190,24 @@ def _add_reads(prefix: str, group: str, source: str) -> None:
     rows("range_1000", lambda b: slice(b.low, b.low + 1000))
     rows("gather_1000", lambda b: b.small_index)
     many("gather_1000_many", lambda b: b.small_index, lambda b: b.names)
-    add(prefix + "filter", group, "filter", source, lambda s, h, b: s.filter(h, "p", b.threshold, "a"),
-        lambda b: b.columns["a"][b.columns["p"] > b.threshold], lambda b: b.columns["a"][b.columns["p"] > b.threshold])  # fmt: skip
-    add(prefix + "between", group, "between", source, lambda s, h, b: s.between(h, "t", b.t_low, b.t_high, "a"),
-        lambda b: b.columns["a"][b.low:b.high],
-        lambda b: b.columns["a"][(b.columns["t"] >= b.t_low) & (b.columns["t"] < b.t_high)])  # fmt: skip
+    add(
+        prefix + "filter",
+        group,
+        "filter",
+        source,
+        lambda s, h, b: s.filter(h, "p", b.threshold, "a"),
+        lambda b: b.columns["a"][b.columns["p"] > b.threshold],
+        lambda b: b.columns["a"][b.columns["p"] > b.threshold],
+    )
+    add(
+        prefix + "between",
+        group,
+        "between",
+        source,
+        lambda s, h, b: s.between(h, "t", b.t_low, b.t_high, "a"),
+        lambda b: b.columns["a"][b.low : b.high],
+        lambda b: b.columns["a"][(b.columns["t"] >= b.t_low) & (b.columns["t"] < b.t_high)],
+    )
 
 
 _add_reads("", "core", "file")
@@ -211,12 +239,36 @@ def _limit_write(bench: Bench) -> None:
             file.write(memoryview(values).cast("B"))
 
 
-add("write", "write", "write", "none", lambda s, _, b: s.write(b.columns, b.scratch("written" + s.suffix)),
-    None, _limit_write, _clear)  # fmt: skip
-add("append_records", "write", "write_records", "none",
-    lambda s, _, b: s.write_records(b.pieces(b.records), b.scratch("written" + s.suffix)), None, _limit_write, _clear)  # fmt: skip
-add("compact", "write", "compact", "record_path",
-    lambda s, path, b: s.compact(path, b.scratch("compacted" + s.suffix)), None, None, _clear)  # fmt: skip
+add(
+    "write",
+    "write",
+    "write",
+    "none",
+    lambda s, _, b: s.write(b.columns, b.scratch("written" + s.suffix)),
+    None,
+    _limit_write,
+    _clear,
+)
+add(
+    "append_records",
+    "write",
+    "write_records",
+    "none",
+    lambda s, _, b: s.write_records(b.pieces(b.records), b.scratch("written" + s.suffix)),
+    None,
+    _limit_write,
+    _clear,
+)
+add(
+    "compact",
+    "write",
+    "compact",
+    "record_path",
+    lambda s, path, b: s.compact(path, b.scratch("compacted" + s.suffix)),
+    None,
+    None,
+    _clear,
+)
 
 
 def _threads(call: Callable[[], Any]) -> Any:
@@ -227,8 +279,15 @@ def _threads(call: Callable[[], Any]) -> Any:
 
 
 def _add_dask(name: str, call: Callable[[Any, Bench], Any], want: Any, limit: Any) -> None:
-    add("dask_" + name, "dask", "dask_frame", "path",
-        lambda s, path, b: _threads(lambda: call(s.dask_frame(path), b)), want, limit)  # fmt: skip
+    add(
+        "dask_" + name,
+        "dask",
+        "dask_frame",
+        "path",
+        lambda s, path, b: _threads(lambda: call(s.dask_frame(path), b)),
+        want,
+        limit,
+    )
 
 
 _add_dask(
@@ -237,14 +296,24 @@ _add_dask(
     lambda b: float(b.columns["a"].mean()),
     lambda b: b.columns["a"].mean(),
 )
-_add_dask("filter_mean", lambda df, b: float(df[df["p"] > b.threshold]["a"].mean().compute()),
-          lambda b: float(b.columns["a"][b.columns["p"] > b.threshold].mean()),
-          lambda b: b.columns["a"][b.columns["p"] > b.threshold].mean())  # fmt: skip
-_add_dask("groupby", lambda df, b: df.groupby("cat")["q"].sum().compute().sort_index().to_numpy().astype("i8"),
-          lambda b: np.bincount(b.columns["cat"], b.columns["q"]).astype("i8"),
-          lambda b: np.bincount(b.columns["cat"], b.columns["q"]))  # fmt: skip
-_add_dask("compute", lambda df, b: {c: v.to_numpy() for c, v in df.compute().items()}, lambda b: b.columns,
-          lambda b: [v.copy() for v in b.columns.values()])  # fmt: skip
+_add_dask(
+    "filter_mean",
+    lambda df, b: float(df[df["p"] > b.threshold]["a"].mean().compute()),
+    lambda b: float(b.columns["a"][b.columns["p"] > b.threshold].mean()),
+    lambda b: b.columns["a"][b.columns["p"] > b.threshold].mean(),
+)
+_add_dask(
+    "groupby",
+    lambda df, b: df.groupby("cat")["q"].sum().compute().sort_index().to_numpy().astype("i8"),
+    lambda b: np.bincount(b.columns["cat"], b.columns["q"]).astype("i8"),
+    lambda b: np.bincount(b.columns["cat"], b.columns["q"]),
+)
+_add_dask(
+    "compute",
+    lambda df, b: {c: v.to_numpy() for c, v in df.compute().items()},
+    lambda b: b.columns,
+    lambda b: [v.copy() for v in b.columns.values()],
+)
 
 
 def _add_xarray(
@@ -259,12 +328,25 @@ def _add_xarray(
 
 _add_xarray("open", lambda ds, b: None, None)
 _add_xarray("open_chunks", lambda ds, b: None, None, None, {})
-_add_xarray("slice", lambda ds, b: ds["a"].isel(row=slice(b.low, b.high)).values, lambda b: b.columns["a"][b.low : b.high],
-            lambda b: b.columns["a"][b.low : b.high].copy())  # fmt: skip
+_add_xarray(
+    "slice",
+    lambda ds, b: ds["a"].isel(row=slice(b.low, b.high)).values,
+    lambda b: b.columns["a"][b.low : b.high],
+    lambda b: b.columns["a"][b.low : b.high].copy(),
+)
 _add_xarray(
     "point", lambda ds, b: float(ds["a"].isel(row=b.low).values), lambda b: float(b.columns["a"][b.low])
 )
-_add_xarray("points", lambda ds, b: ds["a"].isel(row=b.index).values, lambda b: b.columns["a"][b.index],
-            lambda b: b.columns["a"][b.index])  # fmt: skip
-_add_xarray("mean", lambda ds, b: float(ds["a"].mean().compute()), lambda b: float(b.columns["a"].mean()),
-            lambda b: b.columns["a"].mean(), {})  # fmt: skip
+_add_xarray(
+    "points",
+    lambda ds, b: ds["a"].isel(row=b.index).values,
+    lambda b: b.columns["a"][b.index],
+    lambda b: b.columns["a"][b.index],
+)
+_add_xarray(
+    "mean",
+    lambda ds, b: float(ds["a"].mean().compute()),
+    lambda b: float(b.columns["a"].mean()),
+    lambda b: b.columns["a"].mean(),
+    {},
+)

@@ -1,53 +1,55 @@
 """Columnar data larger than memory: some rows, some columns, now.
 
 ``open`` reads local files and any fsspec URL; ``store``, ``create``, ``update``, ``append`` write. The Dask and xarray
-integrations are in ``colstore_io.integrations``. Importing this package imports NumPy and fsspec, nothing heavier.
+integrations are in ``colstore_io.integrations``.
 """
 
-from importlib.metadata import PackageNotFoundError as _PackageNotFoundError
-from importlib.metadata import version as _version
+from __future__ import annotations
 
-from . import config
-from .api import (
-    Info,
-    append,
-    appender,
-    compact,
-    concat,
-    create,
-    info,
-    open,
-    recreate,
-    schema,
-    store,
-    update,
-    vacuum,
-    verify,
-)
-from .errors import (
-    ColstoreDeprecationWarning,
-    ColstoreError,
-    ColumnNotFoundError,
-    CommitConflictError,
-    FormatError,
-    PerformanceWarning,
-    QueryError,
-    SchemaMismatchError,
-    StaleDatasetError,
-    TruncatedFileError,
-    UnsupportedFeatureError,
-    WriterLockedError,
-)
-from .predicate import col
-from .tables import Dataset, Reader
-from .views import ColumnView, TableView
-from .writing.shards import Appender
-from .writing.writer import Writer
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
 
-try:
-    __version__ = _version("colstore_io")
-except _PackageNotFoundError:  # a source tree that was not installed
-    __version__ = "0+unknown"
+if TYPE_CHECKING:
+    from . import config
+    from .api import (
+        Info,
+        append,
+        appender,
+        compact,
+        concat,
+        create,
+        info,
+        open,
+        recreate,
+        schema,
+        store,
+        update,
+        vacuum,
+        verify,
+    )
+    from .errors import (
+        ColstoreDeprecationWarning,
+        ColstoreError,
+        ColumnNotFoundError,
+        CommitConflictError,
+        FormatError,
+        PerformanceWarning,
+        QueryError,
+        SchemaMismatchError,
+        StaleDatasetError,
+        StorageError,
+        TruncatedFileError,
+        UnsupportedFeatureError,
+        WriterLockedError,
+    )
+    from .predicate import col
+    from .tables import Dataset, Reader
+    from .views import ColumnView, TableView
+    from .writing.appender import Appender
+    from .writing.writer import Writer
+
+    __version__: str
 
 __all__ = [
     "Appender",
@@ -64,6 +66,7 @@ __all__ = [
     "Reader",
     "SchemaMismatchError",
     "StaleDatasetError",
+    "StorageError",
     "TableView",
     "TruncatedFileError",
     "UnsupportedFeatureError",
@@ -86,3 +89,40 @@ __all__ = [
     "vacuum",
     "verify",
 ]
+
+# Loaded on first use (PEP 562): xarray and fsspec import every plug-in's package just to list what there is.
+_HOMES = {
+    "predicate": ("col",),
+    "tables": ("Dataset", "Reader"),
+    "views": ("ColumnView", "TableView"),
+    "writing.appender": ("Appender",),
+    "writing.writer": ("Writer",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            value: Any = version("colstore_io")
+        except PackageNotFoundError:  # a source tree that was not installed
+            value = "0+unknown"
+    elif name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    elif name == "config":
+        value = importlib.import_module(".config", __name__)
+    else:
+        home = _HOME_OF.get(name, "errors" if name.endswith(("Error", "Warning")) else "api")
+        value = getattr(importlib.import_module(f".{home}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if "dask.dataframe" in sys.modules:  # then `dask.dataframe.read_colstore` is expected to be there
+    importlib.import_module(".integrations.dask", __name__)

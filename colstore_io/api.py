@@ -245,24 +245,33 @@ class Info:
 
     Attributes
     ----------
-    path : str
+    path : object
+        As it was given.
     format_version : int
     n_rows, n_records : int
-    columns : list of str
-        Logical columns; companions are not among them.
+    columns : list of dict
+        Manifest objects (``name``, ``dtype``, ...) of the logical columns; companions are not among them.
     file_size : int
         Bytes.
     needs_compaction : bool
         True when there is more than one record.
     """
 
-    path: str
+    path: Any
     format_version: int
     n_rows: int
     n_records: int
-    columns: list[str]
+    columns: list[dict[str, Any]]
     file_size: int
     needs_compaction: bool
+
+    def __repr__(self) -> str:
+        state = ", needs_compaction=True" if self.needs_compaction else ""
+        head = (
+            f"Info({os.fspath(self.path) if not is_buffer(self.path) else '<bytes>'}: n_rows={self.n_rows}, "
+        )
+        head += f"n_records={self.n_records}, file_size={self.file_size}{state})"
+        return "\n".join([head, *(f"  {column['name']}: {column['dtype']}" for column in self.columns)])
 
 
 def _first_read(path: Any, storage_options: Mapping[str, Any] | None) -> Any:
@@ -285,12 +294,13 @@ def info(path: Any, *, storage_options: Mapping[str, Any] | None = None) -> Info
     file, head = _first_read(path, storage_options)
     with file:
         header = formats.detect(head, file.spelling).read_header(file, head)
+        names = set(header.names)
         return Info(
-            file.spelling,
+            path,
             header.format_version,
             header.committed_rows,
             header.n_records,
-            header.names,
+            [dict(column.manifest) for column in header.columns if column.name in names],
             file.size,
             header.n_records > 1,
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .schema import Field, native
+from .fields import Field, native
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,8 +71,8 @@ def _value_type(field: Field) -> pa.DataType:
             if unit in ARROW_UNITS:
                 return pa.timestamp(unit, tz=field.tz) if kind == "M" else pa.duration(unit)
         raise TypeError(
-            f"column {field.name!r}: Arrow has no type for {dtype.str!r}; "
-            "cast to one of the units s, ms, us, ns first"
+            f"column {field.name!r}: Arrow has second-to-nanosecond units only, none for {dtype.str!r}; "
+            "cast to one of s, ms, us, ns first"
         )
     raise TypeError(f"column {field.name!r}: Arrow has no type for {dtype.str!r}; cast to float64 first")
 

@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 
 from . import config, convert
 from .dataset import Source
+from .fields import Field
 from .gather import read_part
 from .materialise import materialise, view_without_copy
 from .plan import Part
 from .predicate import Expr, bind
 from .preview import Preview
-from .rows import Rows
-from .schema import Field
+from .rows import Rows, SourceHolder, narrow
 from .selection import Range, RowSelection
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from .views import SourceHolder, TableView
+    from .views import TableView
 
 __all__ = ["ColumnView"]
 
@@ -60,6 +60,15 @@ _ARROW_FUNCTIONS = {
     "logical_not": "invert",
 }
 """NumPy ufuncs and the Arrow functions that do the same on nullable columns."""
+
+
+def _plain(argument: Any) -> Any:
+    """Replace columns by arrays, inside lists and tuples too: ``numpy.concatenate([a, b])``."""
+    if isinstance(argument, ColumnView):
+        return np.asarray(argument)
+    if isinstance(argument, (list, tuple)):
+        return type(argument)(_plain(x) for x in argument)
+    return argument
 
 
 class ColumnView(NDArrayOperatorsMixin):
@@ -135,7 +144,7 @@ class ColumnView(NDArrayOperatorsMixin):
             return self
         if isinstance(key, Expr):
             key = bind(key, self._holder.source.schema)
-        return ColumnView(self._holder, self._part, Rows(self._rows, key))
+        return ColumnView(self._holder, self._part, narrow(self._rows, key, self._holder))
 
     # -- materialising
 
@@ -176,7 +185,7 @@ class ColumnView(NDArrayOperatorsMixin):
             view: NDArray[Any] = self.array(copy=False)
             if dtype is not None and np.dtype(dtype) != view.dtype:
                 raise ValueError(
-                    f"a column of dtype {view.dtype} cannot become {np.dtype(dtype)} without copying"
+                    f"casting {view.dtype} to {np.dtype(dtype)} requires a copy; it is not possible without copying"
                 )
             return view
         values = self.array()
@@ -197,8 +206,11 @@ class ColumnView(NDArrayOperatorsMixin):
         return TableView(self._holder, [self._part[0]], self._rows)
 
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
-        column = self._as_table().arrow().column(0).combine_chunks()
-        pair: tuple[object, object] = column.__arrow_c_array__(requested_schema)
+        column = self._as_table().arrow().column(0)
+        whole = (
+            column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        )  # one chunk is not copied
+        pair: tuple[object, object] = whole.__arrow_c_array__(requested_schema)
         return pair
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -241,10 +253,7 @@ class ColumnView(NDArrayOperatorsMixin):
             and args[0] is self
         ):
             return getattr(self, name)(*args[1:], **kwargs)
-        plain = [np.asarray(x) if isinstance(x, ColumnView) else x for x in args]
-        return func(
-            *plain, **{k: np.asarray(v) if isinstance(v, ColumnView) else v for k, v in kwargs.items()}
-        )
+        return func(*_plain(args), **{key: _plain(value) for key, value in kwargs.items()})
 
     def _reduce(self, name: str, axis: Any, unsupported: Mapping[str, Any], **options: Any) -> Any:
         if axis not in (None, 0):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from . import threads
 from .arrays import arrow_array, arrow_type, as_dictionary
 from .convert_pandas import frame
-from .schema import Field
+from .fields import Field
 
 if TYPE_CHECKING:
     import pyarrow as pa

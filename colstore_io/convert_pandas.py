@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .arrays import ARROW_UNITS, TEXT_LOGICAL, arrow_array, as_dictionary
+from .fields import Field
 from .ingest.arrow import values_from_arrow
-from .schema import Field
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from . import config, formats, kernels_numpy
 from .errors import FormatError
+from .fields import Schema
 from .formats import ShardMeta, Statistics
 from .kernels import segments as kernels
 from .plan import NO_VALIDITY, DatasetPlan, FileEntry, Part
-from .schema import Schema
 from .storage import HEAD_BYTES, ByteFile, IOStats, LocalFile
 
 __all__ = ["DatasetPlan", "Part", "Source"]

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from . import config, threads
 from .dataset import Source
+from .fields import native
 from .plan import NO_VALIDITY, Part
-from .schema import native
 from .selection import Index, Mask, Range, RowSelection, out_of_range
 from .storage import read_ranges
 

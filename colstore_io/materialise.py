@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from . import arrays
 from .dataset import Source
+from .fields import Field
 from .gather import read
 from .plan import Part
-from .schema import Field
 from .selection import Range, RowSelection
 
 __all__ = ["as_validity", "materialise", "parts_of", "read_fields", "refuse_nullable", "view_without_copy"]
@@ -88,19 +88,23 @@ def view_without_copy(source: Source, rows: RowSelection, part: Part) -> NDArray
             )
         low, high = segments.span(*rows.extent)
         files = segments.file
+        if rows.step < 0 and rows.count > 1:
+            raise ValueError(
+                "a reversed selection of several segments is not contiguous in memory; use copy=True"
+            )
         if files[low] != files[high - 1]:
             raise ValueError(
                 "the selection spans multiple files and is not contiguous in memory; use copy=True"
             )
         if high - low != 1:
             raise ValueError(
-                "the selection spans multiple records and is not contiguous in memory; use copy=True"
+                "the selection spans multiple records and is not contiguous in memory; "
+                "use copy=True, or compact the file"
             )
-        # As other readers of the format have it: a stepped or reversed slice is a view only where the file is one
-        # record, a reversed one only where it is the only file (cstore-behaviour.md 4).
-        one_record = int(np.count_nonzero(files == files[low])) == 1
-        if rows.count > 1 and (rows.step < 0 or (rows.step > 1 and not one_record)):
-            raise ValueError("copy=False is not possible for reversed or stepped slices of several segments")
+        # A stepped slice is a view only where the file is one record, as other readers of the format have it
+        # (cstore-behaviour.md 4).
+        if rows.step > 1 and rows.count > 1 and int(np.count_nonzero(files == files[low])) != 1:
+            raise ValueError("copy=False is not possible for a stepped slice of a file of several records")
     view = source.segment_view(part, low)
     if view is None:
         raise ValueError(f"column {field.name!r} is not stored in this file: copy=False is not possible")

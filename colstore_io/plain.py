@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from . import arrays
 from .dataset import Source
+from .fields import Field
 from .gather import read, read_part
 from .plan import Part
-from .schema import Field
 from .selection import Range, normalise
 
 __all__ = [

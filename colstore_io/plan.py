@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import FormatError, SchemaMismatchError
+from .fields import Field, Schema
 from .formats import ShardMeta
-from .schema import Field, Schema
 from .segments import Segments, partition_rows
 
 __all__ = [

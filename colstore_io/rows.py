@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,18 @@ from .materialise import as_validity, read_fields
 from .predicate import ColumnStatistics, ColumnValues, Predicate
 from .selection import Range, RowSelection, compose
 
-__all__ = ["Rows", "matching_segments", "predicate_mask"]
+__all__ = ["Rows", "SourceHolder", "matching_segments", "narrow", "predicate_mask"]
 
 BLOCK_ROWS = 1 << 18
 """Rows whose predicate columns are brought together at once when they are not addressable in place."""
+
+
+class SourceHolder(Protocol):
+    """What a view needs of the table it was made from."""
+
+    @property
+    def source(self) -> Source: ...
+    def readable_source(self) -> Source: ...
 
 
 class Rows:
@@ -71,6 +79,15 @@ class Rows:
         if isinstance(self.key, Predicate):
             return f"{prefix}[{self.key!r}]"
         return f"{prefix}[{_short(self.key)}]"
+
+
+def narrow(rows: Rows | None, key: Any, holder: SourceHolder) -> Rows:
+    """Extend a chain by `key`. One row of a view is checked at once, which costs nothing; other keys when read."""
+    if rows is not None and isinstance(key, (int, np.integer)) and not rows.pending_predicate:
+        count = rows.resolve(holder.readable_source()).count
+        if not -count <= key < count:
+            raise IndexError(f"row {key} is out of bounds for the view, which has {count} rows")
+    return Rows(rows, key)
 
 
 def _short(key: Any) -> str:

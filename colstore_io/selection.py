@@ -201,7 +201,7 @@ def _from_array(key: Any, n: int) -> RowSelection:
         raise IndexError(f"row selectors are 1-D, got an array of shape {array.shape}")
     if kind == "b":
         if array.shape[0] != n:
-            raise IndexError(f"boolean mask has {array.shape[0]} entries, the selection has {n} rows")
+            raise IndexError(f"mask length {array.shape[0]} differs from the {n} rows of the selection")
         return Mask(np.ascontiguousarray(array, dtype=np.bool_))
     if array.shape[0] == 0:
         return Range(0, 1, 0)
@@ -209,7 +209,7 @@ def _from_array(key: Any, n: int) -> RowSelection:
         raise out_of_range(int(array.max()), n)  # a plain cast would wrap to a negative row
     if kind in "iu":
         return Index(np.ascontiguousarray(array, dtype=np.int64))
-    raise IndexError(f"rows cannot be selected by an array of dtype {array.dtype}; use integers or booleans")
+    raise IndexError(f"row selectors are integer or boolean arrays, got dtype {array.dtype}")
 
 
 def compose(outer: RowSelection, key: Any, n: int) -> RowSelection:

@@ -8,11 +8,12 @@ import os
 from collections.abc import Sequence
 from typing import Any, Self
 
+from . import config
 from .dataset import Source
+from .fields import Schema
 from .opening import Opened, OpenOptions, is_buffer, is_stream_object, open_paths, open_source
 from .plan import merge_plans
 from .rows import Rows
-from .schema import Schema
 from .storage import IOStats
 from .views import TableOps
 
@@ -84,8 +85,9 @@ class Table(TableOps):
 
     @property
     def max_workers(self) -> int:
-        """Upper bound of threads of one read."""
-        return self._source.thread_cap()
+        """Upper bound of threads of one read, as given to `open` or set for the process."""
+        own = self._source.max_workers
+        return config.get_max_workers() if own is None else own
 
     @property
     def closed(self) -> bool:
@@ -114,6 +116,9 @@ class Table(TableOps):
         if not isinstance(other, Table):
             raise TypeError(f"Unsupported operand for |: {type(other).__name__}; open it first")
         return Dataset([self, other])
+
+    def __ror__(self, other: object) -> Dataset:
+        raise TypeError(f"Unsupported operand for |: {type(other).__name__}; open it first")
 
     def __repr__(self) -> str:
         names = self.columns
@@ -213,7 +218,8 @@ class Dataset(Table):
         SchemaMismatchError
             If the columns differ; the dataset is unchanged then.
         """
-        children, owned = _open_children([source], self._options)
+        items = source if isinstance(source, (list, tuple)) else [source]
+        children, owned = _open_children(items, self._options)
         try:
             merged, paths = _merge([*self._children, *children], self._options)
         except BaseException:

@@ -7,7 +7,7 @@ datasets and table views alike); it needs only the source, the column positions 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +16,14 @@ from . import config, convert, convert_pandas
 from .column import ColumnView
 from .dataset import Source
 from .errors import ColumnNotFoundError
+from .fields import Field, Schema
 from .gather import read
 from .ingest import Batch
 from .materialise import materialise, parts_of, read_fields, refuse_nullable, view_without_copy
 from .predicate import Expr, bind
 from .predicate.query import parse_query
 from .preview import Preview
-from .rows import Rows
-from .schema import Field, Schema
+from .rows import Rows, SourceHolder, narrow
 from .selection import Range, RowSelection, compose
 
 if TYPE_CHECKING:
@@ -36,14 +36,6 @@ BATCH_BYTES = 64 << 20
 """Stored bytes of a block when a selection is written to another file."""
 
 ByName: TypeAlias = dict[str, Any]  # the methods called `dict` hide the built-in name inside their class
-
-
-class SourceHolder(Protocol):
-    """What a view needs of the table it was made from."""
-
-    @property
-    def source(self) -> Source: ...
-    def readable_source(self) -> Source: ...
 
 
 def _is_names(key: Any, kinds: tuple[type[list[Any]] | type[tuple[Any, ...]], ...]) -> bool:
@@ -124,7 +116,7 @@ class TableOps:
             return self._rows
         if isinstance(key, Expr):
             key = bind(key, self._holder.source.schema)
-        return Rows(self._rows, key)
+        return narrow(self._rows, key, self._holder)
 
     @overload
     def __getitem__(self, key: str) -> ColumnView: ...
@@ -138,7 +130,7 @@ class TableOps:
             return self._column(str(key), self._rows)
         if isinstance(key, tuple):
             if len(key) != 2:
-                raise IndexError(f"a key has one or two parts (rows, columns), got {len(key)}")
+                raise IndexError(f"a key tuple has 2 elements (rows, columns), got {len(key)}")
             rows, columns = key
             if isinstance(columns, str):
                 return self._column(str(columns), self._narrow(rows))

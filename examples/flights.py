@@ -14,12 +14,12 @@ import sys
 import time
 from pathlib import Path
 
-import colstore_io.integrations.dask
 import dask.dataframe as dd
 import pandas as pd
 import xarray as xr
 
 import colstore_io as cs
+import colstore_io.integrations.dask
 
 
 def flights() -> pd.DataFrame:
@@ -127,9 +127,8 @@ def main() -> None:
     begin = time.perf_counter()
     write(frame, folder)
     size = sum(path.stat().st_size for path in folder.glob("*.cstore"))
-    print(
-        f"wrote {len(frame):,} flights, 12 shards, {size / 1e6:.1f} MB in {time.perf_counter() - begin:.2f} s to {folder}"
-    )
+    seconds = time.perf_counter() - begin
+    print(f"wrote {len(frame):,} flights as 12 shards, {size / 1e6:.1f} MB, in {seconds:.2f} s to {folder}")
     check(frame, folder)
     ask_dask(folder)
     ask_xarray(folder)

@@ -16,10 +16,10 @@ import pandas as pd
 
 from colstore_io import arrays, convert
 from colstore_io.dataset import Source
+from colstore_io.fields import Field, Schema
 from colstore_io.materialise import materialise, view_without_copy
 from colstore_io.predicate import Predicate
 from colstore_io.rows import predicate_mask
-from colstore_io.schema import Field, Schema
 from colstore_io.selection import Range, RowSelection, compose
 
 __all__ = ["FramePart", "FrameReader", "FrameTypes", "has_categories", "index_bounds"]

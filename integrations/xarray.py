@@ -21,7 +21,7 @@ from ._xarray_column import ColumnArray, Form, Wanted, grouped
 
 if TYPE_CHECKING:
     from colstore_io.dataset import Source
-    from colstore_io.schema import Field
+    from colstore_io.fields import Field
 
 __all__ = ["ColstoreAccessor", "ColstoreBackendEntrypoint", "ColumnArray"]
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colstore_io.arrays import arrow_array, arrow_type, is_utf8
-from colstore_io.schema import Field
+from colstore_io.fields import Field
 
 # Anything that <U and Arrow can both hold: no surrogates, and no NUL at the end (that is padding).
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6).map(lambda s: s.rstrip("\0"))

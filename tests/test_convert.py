@@ -25,8 +25,8 @@ from colstore_io.convert import (
     frame,
     recarray,
 )
+from colstore_io.fields import Field
 from colstore_io.ingest import Batch, ingest
-from colstore_io.schema import Field
 
 MODERN = int(pd.__version__.split(".")[0]) >= 3
 TEXT = "str" if MODERN else "string"  # how the dtype prints

@@ -162,3 +162,14 @@ def test_usable_cores_honour_omp_num_threads():
 def test_bad_settings_are_refused(setter, bad):
     with pytest.raises(ValueError):
         setter(bad)
+
+
+def test_names_stay_functions_whatever_is_imported_first():
+    code = (
+        "import colstore_io as cs, importlib, pkgutil, sys\n"
+        "for module in pkgutil.walk_packages(cs.__path__, 'colstore_io.'):\n"
+        "    if 'integrations' not in module.name and not module.name.endswith('__main__'):\n"
+        "        importlib.import_module(module.name)\n"
+        "print(*[name for name in cs.__all__ if name not in ('config', '__version__') and not callable(getattr(cs, name))])"
+    )
+    assert run_python(code) == ""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ColumnNotFoundError, FormatError
-from ..schema import PhysicalColumn, Schema
+from ..fields import PhysicalColumn, Schema
 
 if TYPE_CHECKING:
     from ..storage import ByteFile, Location

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ColumnNotFoundError, SchemaMismatchError
-from ..schema import Field, Schema
+from ..fields import Field, Schema
 from .arrow import TextTarget
 from .columns import Column, arrow_column, column_of, fit_text
 from .fit import check_names, fit_column, with_companion
@@ -105,7 +105,7 @@ def _checked_options(
 def _refuse(data: Any) -> TypeError:
     kind = f"{type(data).__module__}.{type(data).__qualname__}"
     if isinstance(data, np.ndarray):
-        hint = f"it is a plain array of dtype {data.dtype}: pass {{'name': array}} or a structured array"
+        hint = f"it is a plain ndarray of dtype {data.dtype}: pass {{'name': array}} or a structured array"
     elif is_stream(data):
         hint = "it is a stream: it is stored batch by batch"
     elif isinstance(data, (list, tuple)):
@@ -114,7 +114,7 @@ def _refuse(data: Any) -> TypeError:
         hint = "it is one column: pass {'name': data}"
     else:
         hint = "pass a dict of columns, a structured array, a pandas DataFrame or an Arrow table"
-    return TypeError(f"cannot store an object of type {kind}; {hint}")
+    return TypeError(f"store() does not know how to handle an object of type {kind}; {hint}")
 
 
 def _arrow_sources(data: Any) -> list[_Source]:
@@ -161,7 +161,7 @@ def _sources(data: Any) -> list[_Source]:
     else:
         raise _refuse(data)
     if not sources:
-        raise ValueError("the data have no columns; there is nothing to store")
+        raise ValueError("the data are empty: no columns, nothing to store")
     seen: set[str] = set()
     for source in sources:
         if source.name in seen:

@@ -71,7 +71,7 @@ class ImportedColumn:
     validity : ndarray of bool, shape (n,), or None
         ``None`` when there are no nulls.
     logical, tz, categories, ordered
-        As in `colstore_io.schema.Field`.
+        As in `colstore_io.fields.Field`.
     """
 
     values: NDArray[Any]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ..schema import STORABLE_KINDS
+from ..fields import STORABLE_KINDS
 from .arrow import TextTarget, fixed_text, refuse_trailing_nul, values_from_arrow
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Column:
     untyped : bool
         All missing, of no type: takes the type of the table that it is appended to.
     logical, tz, categories, ordered
-        As in `colstore_io.schema.Field`.
+        As in `colstore_io.fields.Field`.
     """
 
     values: NDArray[Any]
@@ -67,7 +67,7 @@ def _refuse_dtype(name: str, dtype: np.dtype[Any]) -> NoReturn:
         "c": "store its real and imaginary parts as two columns",
         "V": "store each of its fields as a column",
     }.get(dtype.kind, "cast it to a number, text, or a time type first")
-    raise TypeError(f"column {name!r} has dtype {dtype}, which cannot be stored; {advice}")
+    raise TypeError(f"column {name!r}: unsupported dtype kind {dtype.kind!r} ({dtype}); {advice}")
 
 
 def storable(name: str, values: NDArray[Any]) -> NDArray[Any]:

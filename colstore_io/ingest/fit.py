@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..arrays import ARROW_UNITS, TEXT_LOGICAL
 from ..errors import SchemaMismatchError
-from ..schema import Field, Schema
+from ..fields import Field, Schema
 from .columns import Column
 
 __all__ = ["check_names", "fit_column", "with_companion"]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import QueryError
-from ..schema import Field, Schema
+from ..fields import Field, Schema
 from . import nodes
 from .binding import Binder
 from .expression import Expr, col

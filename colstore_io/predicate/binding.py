@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..errors import ColumnNotFoundError, QueryError
-from ..schema import Schema
+from ..fields import Schema
 from . import nodes
 from .expression import COMPARISONS, Call, Cast, Column, Constant, Expr, IsIn, IsNull, ufunc_by_name
 from .folding import Bound, fold, fold_member

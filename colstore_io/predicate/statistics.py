@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..schema import Field, Nulls
+from ..fields import Field, Nulls
 from .literals import Operator
 from .values import BoolArray
 

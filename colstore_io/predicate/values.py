@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..schema import Nulls, native
+from ..fields import Nulls, native
 
 __all__ = ["BLOCK_ROWS", "Block", "BoolArray", "ColumnValues", "Vector"]
 

@@ -376,7 +376,7 @@ def _pattern(base: Location, components: list[str], spelling: str) -> Resolution
         if not (is_ignored(entry.name) and not last.startswith(("_", ".")) and not last.endswith(".crc"))
     ]
     if not wanted:
-        raise FileNotFoundError(2, "No file matches the pattern", redact_url(spelling))
+        raise FileNotFoundError(2, "no files matched the pattern", redact_url(spelling))
     wanted.sort(key=lambda item: path_key(item[0]))
     return Resolution("pattern", tuple(_location(base, relative, entry) for relative, entry in wanted))
 

@@ -11,9 +11,9 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from ..fields import PhysicalColumn
 from ..formats import ShardMeta
 from ..ingest import Batch, ingest
-from ..schema import PhysicalColumn
 from . import finalisers
 from .batch_schema import Attributes, batch_columns, check_columns
 from .progress import parse_byte_size

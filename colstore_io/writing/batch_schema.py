@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import SchemaMismatchError
+from ..fields import Field, PhysicalColumn, Schema
 from ..ingest import Batch
-from ..schema import Field, PhysicalColumn, Schema
 
 __all__ = ["Attributes", "batch_columns", "check_columns"]
 

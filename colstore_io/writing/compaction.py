@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import SchemaMismatchError
+from ..fields import Field, Schema
 from ..formats import ShardMeta
 from ..formats.cstore.encode import stored_dtype
 from ..formats.cstore.extras import column_objects, companion_name, top_level_extra
 from ..formats.cstore.footer import check_statistics_columns
 from ..formats.cstore.header import COUNTERS_OFFSET, encode_counters
 from ..formats.cstore.manifest import encode_manifest, physical_columns
-from ..schema import Field, Schema
 from ..storage import ByteFile
 from ..storage.filesystems import local_token
 from .locks import LockedFile, open_locked
@@ -273,10 +273,10 @@ def concat_files(
                 stack.callback(own.file.close)
                 opened.append(own)
         if not opened:
-            raise ValueError("nothing to write: no sources")
+            raise ValueError("nothing to write: concat needs at least one source with a file")
         for source in opened:
             if _is_target(source.file, target):
-                raise ValueError(f"out ({target.spelling}) is one of the sources")
+                raise ValueError(f"out ({target.spelling}) is also one of the sources")
         if schema is None:
             schema = merged_schema([source.meta for source in opened])
         destination = _destination(target)

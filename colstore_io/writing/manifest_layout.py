@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FormatError
+from ..fields import PhysicalColumn
 from ..formats import ShardMeta, Statistics
 from ..formats.cstore.extras import schema_from_columns
 from ..formats.cstore.footer import decode_statistics, encode_statistics, statistics_entries
 from ..formats.cstore.manifest import physical_columns
 from ..formats.cstore.records import BODY_ALIGNMENT, RECORD_HEADER_SIZE
-from ..schema import PhysicalColumn
 from .manifest_json import FileEntry, GenerationManifest
 
 __all__ = ["file_entry", "schema_objects", "shard_meta"]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from .. import formats, storage, threads
 from ..config import get_gather_thread_cap
 from ..errors import UnsupportedFeatureError
+from ..fields import PhysicalColumn
 from ..formats import ShardMeta
 from ..formats.cstore import FORMAT as CSTORE
 from ..formats.cstore.encode import record_size
@@ -27,7 +28,6 @@ from ..formats.cstore.header import encode_header
 from ..formats.cstore.reader import read_metadata
 from ..formats.cstore.records import RECORD_HEADER_SIZE, body_bytes, encode_record_header
 from ..kernels.copy import copy_runs
-from ..schema import PhysicalColumn
 from ..storage import ByteFile
 from .output import PIECE_BYTES, AlignedOutput, write_at
 

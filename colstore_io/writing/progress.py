@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_batch_size", "parse_byte_size", "progress_bar", "report_writes"]
 
+_UNKNOWN_UNIT = re.compile(r"\s*\d+(?:\.\d*)?\s*([A-Za-z]+)\s*")
 _BYTE_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([kmgtp]i?)?(b?)\s*", re.ASCII | re.IGNORECASE)
 _SINGLE_STEP_BYTES = 16 << 20
 _LEAST_STEP_BYTES = 1 << 20
@@ -38,7 +39,9 @@ def parse_byte_size(text: str) -> int:
     """
     match = _BYTE_SIZE.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no size; write a number and a unit, such as '256 MiB' or '1.5 GB'")
+        unit = _UNKNOWN_UNIT.fullmatch(text)
+        what = f"Unknown unit {unit.group(1)!r} in" if unit else "Cannot parse byte size"
+        raise ValueError(f"{what} {text!r}; write a number and a unit, such as '256 MiB' or '1.5 GB'")
     number, prefix, _ = match.groups()
     factor = 1
     if prefix:

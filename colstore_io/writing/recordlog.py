@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..fields import PhysicalColumn, Schema
 from ..formats import ShardMeta
 from ..formats.cstore.extras import column_objects, top_level_extra
 from ..formats.cstore.footer import (
@@ -26,7 +27,6 @@ from ..formats.cstore.footer import (
 from ..formats.cstore.header import COUNTERS_OFFSET, encode_counters, encode_header
 from ..formats.cstore.manifest import encode_manifest, physical_columns
 from ..formats.cstore.records import BODY_ALIGNMENT, RECORD_HEADER_SIZE, encode_record_header
-from ..schema import PhysicalColumn, Schema
 from .output import AlignedOutput, sync, write_at
 from .publish import Destination
 

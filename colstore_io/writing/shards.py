@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ..schema import PhysicalColumn, Schema
+from ..fields import PhysicalColumn, Schema
 from ..storage import ByteFile
 from .appender import DEFAULT_NAME, Appender, ingest_options
 from .batch_schema import Attributes, batch_columns
@@ -186,5 +186,5 @@ def concat_table(table: Any, out: str | os.PathLike[str], *, memory_budget: int 
     """
     source = table.readable_source()
     if not source.files:
-        raise ValueError("nothing to write: no sources")
+        raise ValueError("nothing to write: concat needs at least one source with a file")
     return concat_files(read_sources(source.files), out, schema=source.schema)

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import SchemaMismatchError, UnsupportedFeatureError
+from ..fields import Schema
 from ..formats import ShardMeta
 from ..ingest import Batch, ingest
-from ..schema import Schema
 from . import finalisers
 from .batch_schema import Attributes, check_columns
 from .locks import open_locked

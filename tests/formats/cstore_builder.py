@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from colstore_io.fields import Field, Schema
 from colstore_io.formats import ShardMeta
 from colstore_io.formats.cstore.encode import record_buffers, stored_array
 from colstore_io.formats.cstore.extras import column_objects, top_level_extra
@@ -16,7 +17,6 @@ from colstore_io.formats.cstore.footer import encode_statistics, record_statisti
 from colstore_io.formats.cstore.header import encode_header, encode_manifest
 from colstore_io.formats.cstore.manifest import physical_columns
 from colstore_io.formats.cstore.reader import read_metadata
-from colstore_io.schema import Field, Schema
 from colstore_io.storage import MemoryFile
 
 Table = dict[str, NDArray[Any]]

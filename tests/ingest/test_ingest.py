@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from storable import assert_storable, one
 
 from colstore_io.errors import ColumnNotFoundError, SchemaMismatchError
+from colstore_io.fields import Field, Schema
 from colstore_io.ingest import companion_name, ingest
-from colstore_io.schema import Field, Schema
 
 STRING = np.dtypes.StringDType
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from colstore_io.fields import Field, Schema
 from colstore_io.predicate import ColumnValues, Expr, bind, col
-from colstore_io.schema import Field, Schema
 
 STRINGS = ["", "a", "ab", "b", "é", "zz", "\U0001f600"]
 INTS = [-(2**62), -7, -1, 0, 1, 2, 3, 9, 2**62]

@@ -20,13 +20,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colstore_io.errors import QueryError
+from colstore_io.fields import Field, Schema
 from colstore_io.predicate import ColumnRange, ColumnValues, Expr, Predicate, bind, bind_value, col
 from colstore_io.predicate.compare import compare_times
 from colstore_io.predicate.expression import MAX_DEPTH
 from colstore_io.predicate.query import parse_query
 from colstore_io.predicate.times import days_from_civil, month_start, months_floor
 from colstore_io.predicate.values import BLOCK_ROWS
-from colstore_io.schema import Field, Schema
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "less": operator.lt,

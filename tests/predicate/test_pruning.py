@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from colstore_io.fields import Field, Schema
 from colstore_io.predicate import ColumnStatistics, ColumnValues, Expr, bind, col
-from colstore_io.schema import Field, Schema
 
 SCHEMA = Schema(
     (

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colstore_io.errors import ColumnNotFoundError, QueryError
+from colstore_io.fields import Field, Schema
 from colstore_io.predicate import ColumnValues, bind, col
 from colstore_io.predicate.query import MAX_QUERY_LENGTH, from_dnf, parse_query
-from colstore_io.schema import Field, Schema
 
 DATA: dict[str, np.ndarray] = {
     "x": np.arange(-3, 7),

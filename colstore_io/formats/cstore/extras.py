@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import FormatError
-from ...schema import EXTRA_KEY, Field, PhysicalColumn, Schema
+from ...fields import EXTRA_KEY, Field, PhysicalColumn, Schema
 from .attributes import decode_attributes, encode_attributes
 from .manifest import column_object, physical_columns, sorted_json
 

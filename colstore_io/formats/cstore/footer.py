@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...schema import PhysicalColumn, native
+from ...fields import PhysicalColumn, native
 from .. import Statistics
 
 __all__ = [

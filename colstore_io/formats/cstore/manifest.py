@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import FormatError, UnsupportedFeatureError
-from ...schema import EXTRA_KEY, STORABLE_KINDS, PhysicalColumn
+from ...fields import EXTRA_KEY, STORABLE_KINDS, PhysicalColumn
 
 __all__ = [
     "FORMAT_VERSION",

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ...errors import FormatError, TruncatedFileError
-from ...schema import PhysicalColumn, Schema
+from ...fields import PhysicalColumn, Schema
 from ...storage import ByteFile, read_ranges
 from .. import ShardMeta
 from .extras import SchemaReading, schema_from_columns

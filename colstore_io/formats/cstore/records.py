@@ -167,12 +167,12 @@ class RecordWalk:
             )
         magic, stored_index, n_rows, _, stored_crc = _RECORD.unpack(header)
         if magic != RECORD_MAGIC:
-            raise self._error(f"begins with {magic!r}, expected {RECORD_MAGIC!r}", 0)
+            raise self._error(f"wrong record magic {magic!r}, expected {RECORD_MAGIC!r}", 0)
         if stored_index != index:
             raise self._error(f"index field is {stored_index}, expected {index}", 4)
         actual = zlib.crc32(header[:28])
         if stored_crc != actual:
-            raise self._error(f"checksum is {stored_crc:#010x}, the header gives {actual:#010x}", 28)
+            raise self._error(f"CRC is {stored_crc:#010x}, the header gives {actual:#010x}", 28)
         if n_rows < 0 or n_rows * self.row_bytes > _INT64_MAX - 7:
             raise self._error(f"n_rows is {n_rows} of {self.row_bytes} bytes each", 12)
         start = self._position + RECORD_HEADER_SIZE

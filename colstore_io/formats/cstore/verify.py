@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import FormatError
-from ...schema import PhysicalColumn
+from ...fields import PhysicalColumn
 from ...storage import ByteFile
 from .. import Problem, ShardMeta
 from .footer import FooterLayout

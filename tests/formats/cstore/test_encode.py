@@ -9,11 +9,11 @@ import pytest
 from formats.cstore_builder import Table, build, tables
 from hypothesis import HealthCheck, given, settings
 
+from colstore_io.fields import Field, Schema
 from colstore_io.formats.cstore.encode import record_buffers, stored_array
 from colstore_io.formats.cstore.extras import column_objects
 from colstore_io.formats.cstore.header import encode_counters, encode_header, encode_manifest
 from colstore_io.formats.cstore.records import body_bytes, encode_record_header
-from colstore_io.schema import Field, Schema
 
 colstore = pytest.importorskip("colstore")
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colstore_io.errors import FormatError
+from colstore_io.fields import Field, Schema
 from colstore_io.formats.cstore.attributes import decode_attributes, encode_attributes
 from colstore_io.formats.cstore.extras import (
     column_objects,
@@ -25,7 +26,6 @@ from colstore_io.formats.cstore.extras import (
 )
 from colstore_io.formats.cstore.header import encode_header, encode_manifest
 from colstore_io.formats.cstore.manifest import physical_columns
-from colstore_io.schema import Field, Schema
 
 
 def column(dtype: str = "<i4", **members: Any) -> Field:

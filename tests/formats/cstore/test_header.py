@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colstore_io.errors import FormatError, TruncatedFileError, UnsupportedFeatureError
+from colstore_io.fields import Field, Schema
 from colstore_io.formats import ShardMeta, detect
 from colstore_io.formats.cstore.header import (
     Header,
@@ -27,7 +28,6 @@ from colstore_io.formats.cstore.header import (
 )
 from colstore_io.formats.cstore.manifest import columns_crc, parse_dtype, sorted_json
 from colstore_io.formats.cstore.reader import read_header
-from colstore_io.schema import Field, Schema
 from colstore_io.storage import MemoryFile
 
 ID = {"name": "id", "dtype": "<i2", "encoding": "raw", "nullable": False}

@@ -17,13 +17,13 @@ from hypothesis import HealthCheck, given, settings
 
 from colstore_io import storage
 from colstore_io.errors import FormatError
+from colstore_io.fields import Field, Schema
 from colstore_io.formats import detect
 from colstore_io.formats.cstore import reader as reader_module
 from colstore_io.formats.cstore.encode import stored_array
 from colstore_io.formats.cstore.header import encode_counters
 from colstore_io.formats.cstore.reader import read_metadata, read_statistics
 from colstore_io.formats.cstore.verify import verify_file
-from colstore_io.schema import Field, Schema
 from colstore_io.storage import ByteFile, MemoryFile, StreamFile
 
 

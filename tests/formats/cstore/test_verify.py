@@ -12,12 +12,12 @@ import pytest
 from formats.cstore_builder import Table, build, read
 
 from colstore_io import storage
+from colstore_io.fields import Field, Schema
 from colstore_io.formats import Problem, verify_location
 from colstore_io.formats.cstore import verify as verify_module
 from colstore_io.formats.cstore.extras import file_columns
 from colstore_io.formats.cstore.footer import encode_statistics, record_statistics
 from colstore_io.formats.cstore.verify import verify_file
-from colstore_io.schema import Field, Schema
 from colstore_io.storage import MemoryFile
 
 SCHEMA = Schema(
