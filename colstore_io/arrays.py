@@ -72,7 +72,7 @@ def _value_type(field: Field) -> pa.DataType:
                 return pa.timestamp(unit, tz=field.tz) if kind == "M" else pa.duration(unit)
         raise TypeError(
             f"column {field.name!r}: Arrow has second-to-nanosecond units only, none for {dtype.str!r}; "
-            "cast to one of s, ms, us, ns first"
+            "cast to one of the units s, ms, us, ns first"
         )
     raise TypeError(f"column {field.name!r}: Arrow has no type for {dtype.str!r}; cast to float64 first")
 

@@ -17,7 +17,7 @@ from .gather import read_part
 from .materialise import materialise, view_without_copy
 from .plan import Part
 from .predicate import Expr, bind
-from .preview import Preview
+from .preview import Preview, html_of, text_of
 from .rows import Rows, SourceHolder, narrow
 from .selection import Range, RowSelection
 
@@ -320,23 +320,22 @@ class ColumnView(NDArrayOperatorsMixin):
 
     def head(self, n: int | None = None) -> Preview:
         """Return the first `n` values (default 10) as a printable `Preview`."""
-        rows = config.preview_row_count(n)
-        return Preview(self[:rows], first=0, total=len(self))
+        window = self[: config.preview_row_count(n)]
+        return Preview(window, first=0, total=len(self), fields=[self._shown_field])
 
     def tail(self, n: int | None = None) -> Preview:
         """Return the last `n` values (default 10) as a printable `Preview`."""
         total = len(self)
         first = max(0, total - config.preview_row_count(n))
-        return Preview(self[first:total], first=first, total=total)
+        return Preview(self[first:total], first=first, total=total, fields=[self._shown_field])
+
+    @property
+    def _shown_field(self) -> Field:
+        """The column on its own: a validity companion is a plain column of booleans."""
+        return Field(self.column, np.dtype(np.bool_)) if self._part[1] else self._field
 
     def __repr__(self) -> str:
-        if self._rows is not None and self._rows.pending_predicate:
-            return (
-                f"<ColumnView {self.column!r} {self._rows.describe()}: {self.dtype}, rows not evaluated yet>"
-            )
-        return repr(self.head())
+        return text_of(self, self._rows)
 
     def _repr_html_(self) -> str | None:
-        if self._rows is not None and self._rows.pending_predicate:
-            return None
-        return self.head()._repr_html_()
+        return html_of(self, self._rows)

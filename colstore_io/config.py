@@ -17,18 +17,25 @@ __all__ = [
     "get_gather_thread_cap",
     "get_max_workers",
     "get_prefetch_distance",
+    "get_preview_memory_limit",
+    "get_preview_precision",
     "get_preview_rows",
+    "get_write_method",
     "set_default_backend",
     "set_default_madvise",
     "set_default_memory_budget",
     "set_gather_thread_cap",
     "set_max_workers",
     "set_prefetch_distance",
+    "set_preview_memory_limit",
+    "set_preview_precision",
     "set_preview_rows",
+    "set_write_method",
 ]
 
 MADVISE_VALUES = ("normal", "sequential", "random", "willneed", "dontneed")
 BACKENDS = ("cpp", "numpy")
+WRITE_METHODS = ("auto", "pwrite", "mmap")
 DEFAULT_PREFETCH_DISTANCE = 96
 """Elements of look-ahead into L2; 64 to 256 measured alike (performance.md section 1)."""
 
@@ -42,6 +49,9 @@ class _Settings:
     default_memory_budget: int = 32 << 20
     prefetch_distance: int | Literal["auto"] = "auto"
     preview_rows: int = 10
+    preview_precision: int = 6
+    preview_memory_limit: int = 256 << 20
+    write_method: Literal["auto", "pwrite", "mmap"] = "auto"
 
 
 _settings = _Settings()
@@ -49,7 +59,7 @@ _settings = _Settings()
 
 def _at_least(name: str, value: object, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+        raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
     return value
 
 
@@ -143,6 +153,50 @@ def get_preview_rows() -> int:
 def set_preview_rows(value: int) -> None:
     """Set the default number of rows of ``head``, ``tail`` and previews (>= 0)."""
     _settings.preview_rows = _at_least("preview_rows", value, 0)
+
+
+def get_preview_precision() -> int:
+    """Return the number of decimals of floats in previews; zeros that all values of a column end in are dropped."""
+    return _settings.preview_precision
+
+
+def set_preview_precision(value: int) -> None:
+    """Set the number of decimals of floats in previews (>= 0)."""
+    _settings.preview_precision = _at_least("preview_precision", value, 0)
+
+
+def get_preview_memory_limit() -> int:
+    """Return the estimated bytes beyond which a preview warns before it reads; 0 never warns."""
+    return _settings.preview_memory_limit
+
+
+def set_preview_memory_limit(value: int) -> None:
+    """Set the estimated bytes beyond which a preview warns before it reads (>= 0; 0 never warns)."""
+    _settings.preview_memory_limit = _at_least("preview_memory_limit", value, 0)
+
+
+def get_write_method() -> Literal["auto", "pwrite", "mmap"]:
+    """Return how writers bring the bytes of new rows into a local file."""
+    return _settings.write_method
+
+
+def set_write_method(value: Literal["auto", "pwrite", "mmap"]) -> None:
+    """Set how writers bring the bytes of new rows into a local file.
+
+    Parameters
+    ----------
+    value : {"auto", "pwrite", "mmap"}
+        ``"pwrite"`` writes at positions, ``"mmap"`` reserves the space and fills it through a mapping; ``"auto"`` is
+        ``"pwrite"``, which measures faster. Applies to files that are opened for writing from now on.
+
+    Raises
+    ------
+    ValueError
+        For any other value.
+    """
+    if value not in WRITE_METHODS:
+        raise ValueError(f"write_method must be one of {', '.join(WRITE_METHODS)}, got {value!r}")
+    _settings.write_method = value
 
 
 def preview_row_count(n: int | None) -> int:

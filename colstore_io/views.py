@@ -22,7 +22,7 @@ from .ingest import Batch
 from .materialise import materialise, parts_of, read_fields, refuse_nullable, view_without_copy
 from .predicate import Expr, bind
 from .predicate.query import parse_query
-from .preview import Preview
+from .preview import Preview, html_of, text_of
 from .rows import Rows, SourceHolder, narrow
 from .selection import Range, RowSelection, compose
 
@@ -389,13 +389,17 @@ class TableOps:
 
     def head(self, n: int | None = None) -> Preview:
         """Return the first `n` rows (default 10) as a printable `Preview`."""
-        return Preview(self._window(slice(0, config.preview_row_count(n))), first=0, total=len(self))
+        window = self._window(slice(0, config.preview_row_count(n)))
+        return Preview(window, first=0, total=len(self), fields=self._fields())
 
     def tail(self, n: int | None = None) -> Preview:
         """Return the last `n` rows (default 10) as a printable `Preview`."""
         total = len(self)
         first = max(0, total - config.preview_row_count(n))
-        return Preview(self._window(slice(first, total)), first=first, total=total)
+        return Preview(self._window(slice(first, total)), first=first, total=total, fields=self._fields())
+
+    def _repr_html_(self) -> str | None:
+        return html_of(self, self._rows)
 
     def _window(self, key: slice) -> TableView:
         return TableView(self._holder, self._positions, Rows(self._rows, key))
@@ -429,15 +433,4 @@ class TableView(TableOps):
         return self
 
     def __repr__(self) -> str:
-        if self._rows is not None and self._rows.pending_predicate:
-            names = self.columns
-            shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-            return (
-                f"<TableView {self._rows.describe()}: {len(names)} columns ({shown}), rows not evaluated yet>"
-            )
-        return repr(self.head())
-
-    def _repr_html_(self) -> str | None:
-        if self._rows is not None and self._rows.pending_predicate:
-            return None
-        return self.head()._repr_html_()
+        return text_of(self, self._rows)

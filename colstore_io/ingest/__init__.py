@@ -114,7 +114,7 @@ def _refuse(data: Any) -> TypeError:
         hint = "it is one column: pass {'name': data}"
     else:
         hint = "pass a dict of columns, a structured array, a pandas DataFrame or an Arrow table"
-    return TypeError(f"store() does not know how to handle an object of type {kind}; {hint}")
+    return TypeError(f"cannot store an object of type {kind}: store() does not know how to handle it; {hint}")
 
 
 def _arrow_sources(data: Any) -> list[_Source]:
