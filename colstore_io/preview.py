@@ -21,7 +21,7 @@ from . import config
 from .fields import Field
 from .rows import Rows
 
-__all__ = ["Preview", "html_of", "text_of"]
+__all__ = ["Preview", "html_of", "summary_of", "text_of"]
 
 MAX_CELL = 50
 """Characters of one cell; longer text ends in an ellipsis."""
@@ -150,11 +150,11 @@ class Preview:
         room = _terminal_width()
         index, columns = self._cells(room // (1 + len(_GAP)) + 1)
         elided = more_columns or len(columns) < len(self._columns)
-        longest = room - max(map(len, index)) - 2 * len(_GAP) - len(_ELIDED)
+        longest = room - max(map(len, index), default=0) - 2 * len(_GAP) - len(_ELIDED)
         parts = [_justified(["", *index])]
         used = _width(parts[0][0])
         for position, (name, cells) in enumerate(columns):
-            column = _justified([_cut(cell, max(4, min(MAX_CELL, longest))) for cell in (name, *cells)])
+            column = _justified([_cut(cell, max(8, min(MAX_CELL, longest))) for cell in (name, *cells)])
             used += len(_GAP) + _width(column[0])
             last = position == len(columns) - 1 and not elided
             if position and used + (0 if last else len(_GAP) + len(_ELIDED)) > room:
@@ -227,7 +227,7 @@ def text_of(view: Viewed, rows: Rows | None) -> str:
         footer = f"{label}: {_view_size(view, total, n_columns)}, showing {_range(shown)}"
         return shown.text(footer, more_columns=n_columns > len(shown._columns))
     except Exception as error:  # closed, moved, damaged: the object must be printable all the same
-        return f"<{label}: {_names(view)}; cannot be shown: {_readable(str(error))}>"
+        return f"<{label}: {summary_of(view)}; cannot be shown: {_readable(str(error))}>"
 
 
 def html_of(view: Viewed, rows: Rows | None) -> str | None:
@@ -263,12 +263,13 @@ def _head_of(view: Any, most: int) -> tuple[Preview, int]:
 
 def _lazy_card(label: str, view: Viewed, rows: Rows) -> str:
     return (
-        f"{label} {_readable(rows.describe())}: lazy selection, {_names(view)}, rows not evaluated yet; "
+        f"{label} {_readable(rows.describe())}: lazy selection, {summary_of(view)}, rows not evaluated yet; "
         ".head() reads the first, .evaluate() finds all"
     )
 
 
-def _names(view: Any) -> str:
+def summary_of(view: Any) -> str:
+    """Return number and names of the columns of a table, or the dtype of a column; nothing is read."""
     names = getattr(view, "columns", None)
     if names is None:
         return str(view.dtype)

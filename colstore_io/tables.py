@@ -13,6 +13,7 @@ from .dataset import Source
 from .fields import Schema
 from .opening import Opened, OpenOptions, is_buffer, is_stream_object, open_paths, open_source
 from .plan import merge_plans
+from .preview import summary_of
 from .rows import Rows
 from .storage import IOStats
 from .views import TableOps
@@ -121,11 +122,9 @@ class Table(TableOps):
         raise TypeError(f"Unsupported operand for |: {type(other).__name__}; open it first")
 
     def __repr__(self) -> str:
-        names = self.columns
-        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         place = self._paths[0] if len(self._paths) == 1 else f"{len(self._paths)} files"
         state = " (closed)" if self._closed else ""
-        return f"<{type(self).__name__} {place}{state}: {self.n_rows:,} rows, {len(names)} columns ({shown})>"
+        return f"<{type(self).__name__} {place}{state}: {self.n_rows:,} rows, {summary_of(self)}>"
 
 
 class Reader(Table):
