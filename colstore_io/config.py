@@ -186,8 +186,9 @@ def set_write_method(value: Literal["auto", "pwrite", "mmap"]) -> None:
     Parameters
     ----------
     value : {"auto", "pwrite", "mmap"}
-        ``"pwrite"`` writes at positions, ``"mmap"`` reserves the space and fills it through a mapping; ``"auto"`` is
-        ``"pwrite"``, which measures faster. Applies to files that are opened for writing from now on.
+        ``"pwrite"`` writes at positions. ``"mmap"`` reserves space and fills it through a mapping where the system can
+        reserve it (not on Windows and macOS), and is ``"pwrite"`` elsewhere. ``"auto"`` is ``"pwrite"``. Applies to
+        files that are opened for writing from now on; the bytes of a file do not depend on it.
 
     Raises
     ------

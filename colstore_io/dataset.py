@@ -61,6 +61,7 @@ class Source:
         self._prepare()
 
     def _prepare(self) -> None:
+        self.n_rows = self.plan.n_rows
         self._maps: tuple[NDArray[np.uint8] | None, ...] | None = None
         self._tables: dict[tuple[Part, ...], Any] = {}
         self._columns: dict[Part, NDArray[Any]] = {}
@@ -77,10 +78,6 @@ class Source:
         self.plan, self.files, self.backend, self.max_workers = state
         self.metas = ()
         self._prepare()
-
-    @property
-    def n_rows(self) -> int:
-        return self.plan.n_rows
 
     @property
     def schema(self) -> Schema:
@@ -150,6 +147,9 @@ class Source:
         Looks at the files that hold rows [first_row, row_stop).
         """
         files, entries = self.files, self.plan.files
+        if len(files) == 1:
+            files[0].check_size(entries[0].committed_end)
+            return
         low, high = 0, len(files)
         if high > 1 and row_stop is not None:
             segments = self.plan.segments

@@ -45,6 +45,8 @@ def read_part(
         if view is not None:
             source.check_sizes()
             if isinstance(rows, Range):
+                if rows.step == 1:
+                    return view[rows.start : rows.start + rows.count].copy()
                 return view[_as_slice(rows)].copy()
             target = np.empty(rows.count, view.dtype)
             if rows.count:

@@ -17,7 +17,7 @@ from . import threads
 from .dataset import Source
 from .materialise import as_validity, read_fields
 from .predicate import ColumnStatistics, ColumnValues, Predicate
-from .selection import Range, RowSelection, compose
+from .selection import Range, RowSelection, compose, normalise
 
 __all__ = ["Rows", "SourceHolder", "matching_segments", "narrow", "predicate_mask"]
 
@@ -62,6 +62,9 @@ class Rows:
         """Return the selection over all rows of `source`."""
         if self._resolved is None:
             n = source.n_rows
+            if self.parent is None and not isinstance(self.key, Predicate):
+                self._resolved = normalise(self.key, n)
+                return self._resolved
             outer = self.parent.resolve(source) if self.parent is not None else Range(0, 1, n)
             key = predicate_mask(source, self.key, outer) if isinstance(self.key, Predicate) else self.key
             self._resolved = compose(outer, key, n)

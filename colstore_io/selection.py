@@ -144,6 +144,8 @@ def normalise(key: Any, n: int) -> RowSelection:
     """
     if isinstance(key, slice):
         start, stop, step = key.indices(n)
+        if step == 1:
+            return Range(start, 1, stop - start if stop > start else 0)
         return Range(start, step, len(range(start, stop, step)))
     if key is None:
         return Range(0, 1, n)

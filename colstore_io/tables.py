@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from . import config
+from .column import ColumnView
 from .dataset import Source
+from .errors import ColumnNotFoundError
 from .fields import Schema
 from .opening import Opened, OpenOptions, is_buffer, is_stream_object, open_paths, open_source
 from .plan import merge_plans
@@ -42,6 +44,12 @@ class Table(TableOps):
     @property
     def _positions(self) -> range:  # type: ignore[override]
         return range(len(self._source.schema.fields))
+
+    def _column(self, name: str, rows: Rows | None) -> ColumnView:
+        part = self._source.parts_by_name.get(name)
+        if part is None:
+            raise ColumnNotFoundError.for_name(name, self.columns)
+        return ColumnView(self, part, rows)
 
     @property
     def source(self) -> Source:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import sys
 from bisect import bisect_left, bisect_right
@@ -16,6 +17,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .. import config
 
 __all__ = ["PIECE_BYTES", "AlignedOutput", "sync", "sync_directory", "write_at"]
 
@@ -36,6 +39,7 @@ _CALL_BYTES = 1 << 30
 """Linux moves at most 2 GiB - 4 KiB per call; an own, round limit keeps the following pieces aligned."""
 
 Progress = Callable[[int], None]
+Transfer = Callable[[int, Sequence[memoryview], int], int]
 Part = bytes | memoryview | NDArray[Any]
 
 
@@ -59,6 +63,35 @@ def _pwritev(fd: int, views: Sequence[memoryview], offset: int) -> int:
     return os.write(fd, views[0])
 
 
+def _fill_mapping(fd: int, views: Sequence[memoryview], offset: int) -> int:
+    """Bring all of `views` into the file through a mapping; by a write where the space cannot be reserved first.
+
+    A full disk under an unreserved page of a mapping ends the process instead of raising an error.
+    """
+    if not hasattr(os, "posix_fallocate"):  # Windows, macOS
+        return _pwritev(fd, views, offset)
+    end = offset + sum(map(len, views))
+    try:
+        os.posix_fallocate(fd, offset, end - offset)  # lengthens the file, never shortens it
+    except OSError as exc:
+        if exc.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENODEV):
+            return _pwritev(fd, views, offset)
+        raise
+    base = offset - offset % mmap.ALLOCATIONGRANULARITY
+    try:
+        mapping = mmap.mmap(fd, end - base, access=mmap.ACCESS_WRITE, offset=base)
+    except OSError as exc:
+        if exc.errno != errno.ENODEV:
+            raise
+        return _pwritev(fd, views, offset)
+    with mapping:
+        position = offset - base
+        for view in views:
+            mapping[position : position + len(view)] = view
+            position += len(view)
+    return end - offset
+
+
 def write_at(
     fd: int,
     views: Sequence[memoryview],
@@ -66,6 +99,7 @@ def write_at(
     *,
     progress: Progress | None = None,
     limit: int = _CALL_BYTES,
+    transfer: Transfer = _pwritev,
 ) -> None:
     """Write all of `views`, one after the other, at `offset`.
 
@@ -80,6 +114,8 @@ def write_at(
         Called with the number of bytes after each system call.
     limit : int
         Bytes per system call.
+    transfer : callable
+        Brings views into ``fd`` at an offset and returns how many bytes it moved.
 
     Raises
     ------
@@ -95,7 +131,7 @@ def write_at(
         if end < total:  # more calls follow: let the next one begin at a boundary
             aligned = (offset + end) // PIECE_BYTES * PIECE_BYTES - offset
             end = aligned if aligned > done else end
-        written = _pwritev(fd, _cut(queue, ends, first, done, end), offset + done)
+        written = transfer(fd, _cut(queue, ends, first, done, end), offset + done)
         if written <= 0:
             raise OSError(errno.EIO, "write made no progress")
         if progress is not None:
@@ -128,17 +164,19 @@ class AlignedOutput:
     Parameters
     ----------
     fd : int
-        Borrowed. Only positional writes are made.
+        Borrowed; open for reading and writing. Its position is not used. Bytes are brought to it in the way that
+        ``config.get_write_method()`` names when the output is made.
     end : int
         File offset of the first byte to append.
     """
 
-    __slots__ = ("_dirty", "_fill", "_waiting", "_written", "fd", "limit", "progress")
+    __slots__ = ("_dirty", "_fill", "_transfer", "_waiting", "_written", "fd", "limit", "progress")
 
     def __init__(self, fd: int, end: int = 0) -> None:
         self.fd = fd
         self.progress: Progress | None = None
         self.limit = _CALL_BYTES
+        self._transfer: Transfer = _fill_mapping if config.get_write_method() == "mmap" else _pwritev
         self._written = end  # [0, _written) is in the file, the _fill bytes that follow are in _waiting
         self._fill = 0
         self._waiting: list[bytes] = []
@@ -225,7 +263,14 @@ class AlignedOutput:
 
     def _write(self, views: Sequence[memoryview]) -> None:
         try:
-            write_at(self.fd, views, self._written, progress=self.progress, limit=self.limit)
+            write_at(
+                self.fd,
+                views,
+                self._written,
+                progress=self.progress,
+                limit=self.limit,
+                transfer=self._transfer,
+            )
         except BaseException:
             self._dirty = True
             with contextlib.suppress(OSError):
