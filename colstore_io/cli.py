@@ -1,4 +1,4 @@
-"""The command line: ``colstore-io info|schema|head|verify``.
+"""The command line: ``colstore-io info|schema|head|verify|compact``.
 
 Errors of the user (a missing file, a damaged one) are one line on stderr and exit status 1; wrong usage is status 2.
 """
@@ -44,6 +44,8 @@ def _parser() -> argparse.ArgumentParser:
     head.add_argument("-c", "--columns", help="column names, separated by commas")
     head.add_argument("-q", "--query", help='only rows where this holds, e.g. "delay > 60"')
     add("verify", "Check everything the format allows; exit status 1 when a file is damaged.")
+    compact = add("compact", "Merge the records of each file into one, in place or into another file.")
+    compact.add_argument("-o", "--out", help="write here and leave the source as it is (one source only)")
     return parser
 
 
@@ -128,13 +130,21 @@ def _verify(path: str, args: argparse.Namespace, options: dict[str, Any] | None)
     return 1 if bad else 0
 
 
+def _compact(path: str, args: argparse.Namespace, options: dict[str, Any] | None) -> int:
+    if args.out is not None and len(args.path) > 1:
+        raise ValueError("--out takes one source file")
+    print(cs.compact(path, args.out, storage_options=options))
+    return 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     args = _parser().parse_args(argv)
-    run = {"info": _info, "schema": _schema, "head": _head, "verify": _verify}[args.command]
+    commands = {"info": _info, "schema": _schema, "head": _head, "verify": _verify, "compact": _compact}
+    run = commands[args.command]
     status = 0
     for number, path in enumerate(args.path):
-        if number and args.command != "verify":
+        if number and args.command not in ("verify", "compact"):
             print()
         try:
             status = max(status, run(path, args, _storage_options(args.storage_option)))
