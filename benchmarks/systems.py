@@ -81,7 +81,7 @@ class _Cstore(System):
         return handle.query(f"{name} >= {low} and {name} < {high}").select(out).dict()[out]
 
     def compact(self, path: str, out: str) -> None:
-        self.module.compact(path, out=out)
+        self.module.compact(path, out=out, show_progress=False)
 
 
 class Ours(_Cstore):
