@@ -17,6 +17,7 @@ from .storage import IOStats
 from .tables import Dataset, Reader, Table
 from .writing import compaction, shards
 from .writing import writer as writing
+from .writing.indexing import index
 from .writing.manifest import vacuum
 from .writing.shards import append
 
@@ -27,6 +28,7 @@ __all__ = [
     "compact",
     "concat",
     "create",
+    "index",
     "info",
     "open",
     "recreate",

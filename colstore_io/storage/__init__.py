@@ -7,6 +7,7 @@ The formats, the dataset and the integrations use only what is listed here.
 ``open_files``         locations -> opened files with their first bytes, in one round
 ``read_ranges``        many byte ranges of many files, coalesced and concurrent
 ``reopen``             a file from its address, version and size; no request
+``open_beside``        a small file beside a local one, if there is one
 ``write_object``       a whole object, for stores that do not append
 =====================  ==============================================================
 """
@@ -24,6 +25,7 @@ import numpy as np
 
 from ..config import check_madvise
 from ..errors import StorageError
+from .beside import Beside, LocalState, beside_path, listed_beside, local_state, open_beside
 from .copies import CopiedFile, open_copies
 from .files import ByteFile, IOStats, MemoryFile, StreamFile
 from .filesystems import is_plain_local, keeps_local_copies, local_token
@@ -37,20 +39,27 @@ from .write import write_object
 
 __all__ = [
     "HEAD_BYTES",
+    "Beside",
     "ByteFile",
     "Entry",
     "IOStats",
     "LocalFile",
+    "LocalState",
     "Location",
     "MemoryFile",
     "RemoteFile",
     "Resolution",
     "StreamFile",
+    "beside_path",
     "current_token",
+    "is_local",
     "list_names",
+    "listed_beside",
+    "local_state",
     "local_token",
     "locate",
     "natural_key",
+    "open_beside",
     "open_file",
     "open_files",
     "read_ranges",
@@ -316,6 +325,11 @@ def reopen(
             planned=planned,
         )
     return RemoteFile(location, size, token, stats)
+
+
+def is_local(location: Location) -> bool:
+    """Whether this is an ordinary file of this machine: not a copy of another, nor inside one."""
+    return location.local_path is not None and is_plain_local(location.fs)
 
 
 def locate(url: str, *, storage_options: Mapping[str, Any] | None = None, filesystem: Any = None) -> Location:

@@ -26,6 +26,7 @@ from .footer import FooterLayout
 from .header import FORMAT_VERSION, Header, ManifestCache, MoreBytes, parse_header
 from .manifest import Manifest, physical_columns
 from .records import RecordIndex, RecordWalk, walk_all
+from .sidecar import MIN_RECORDS, key_of, read_record_index
 
 __all__ = ["HeaderColumn", "HeaderInfo", "inspect_file", "read_header", "read_metadata", "read_statistics"]
 
@@ -72,7 +73,11 @@ def _fingerprint(layout: str, manifest: Manifest) -> bytes:
 
 
 def read_metadata(
-    files: Sequence[ByteFile], heads: Sequence[memoryview], *, statistics: StatisticsPolicy = "near"
+    files: Sequence[ByteFile],
+    heads: Sequence[memoryview],
+    *,
+    statistics: StatisticsPolicy = "near",
+    index: bool = False,
 ) -> list[ShardMeta]:
     """Return what the files hold: columns, records, and statistics if they are asked for.
 
@@ -84,6 +89,9 @@ def read_metadata(
     statistics : {"near", "all", "none"}, optional
         Which footers to read: those of files on this machine or inside the first bytes (the default), all of
         them (one more round for files elsewhere), or none.
+    index : bool, optional
+        Take the places of many records from the index beside a file, where there is one that fits. For readers:
+        whoever writes or verifies looks at the records themselves.
 
     Returns
     -------
@@ -103,7 +111,7 @@ def read_metadata(
     tables = _Tables()
     headers, heads = _read_headers(files, heads, tables)
     understood = [tables.table(h, f.spelling) for h, f in zip(headers, files, strict=True)]
-    indexes = _read_records(files, heads, headers, understood)
+    indexes = _read_records(files, heads, headers, understood, index=index)
     metas = [_meta(*parts) for parts in zip(files, headers, understood, indexes, strict=True)]
     if statistics == "none":
         return metas
@@ -125,6 +133,8 @@ def _meta(file: ByteFile, header: Header, table: _Table, index: RecordIndex) -> 
         stats_offset=header.stats_offset,
         file_size=file.size,
         extra=header.manifest.extra,
+        counters=header.counters,
+        manifest_crc32=header.manifest.crc32,
     )
 
 
@@ -197,6 +207,8 @@ def _read_records(
     heads: Sequence[memoryview],
     headers: Sequence[Header],
     tables: Sequence[_Table],
+    *,
+    index: bool = False,
 ) -> list[RecordIndex]:
     indexes: dict[int, RecordIndex] = {}
     walks: dict[int, RecordWalk] = {}
@@ -213,10 +225,30 @@ def _read_records(
             table.row_bytes,
         )
         walks[i].begin(heads[i])
+        if index and header.n_records >= MIN_RECORDS and not walks[i].complete:
+            indexed = _from_sidecar(file, header, table.row_bytes)
+            if indexed is not None:
+                indexes[i] = indexed
+                del walks[i]
     walk_all(list(walks.values()), [files[i] for i in walks])
     for i, walk in walks.items():
         indexes[i] = walk.result()
     return [indexes[i] for i in range(len(files))]
+
+
+def _from_sidecar(file: ByteFile, header: Header, row_bytes: int) -> RecordIndex | None:
+    """Return the records from the index beside the file, or None: then they have to be walked."""
+    key = key_of(file, header.counters, header.manifest.crc32)
+    if key is None:
+        return None
+    return read_record_index(
+        file,
+        key,
+        n_records=header.n_records,
+        committed_rows=header.committed_rows,
+        data_offset=header.data_offset,
+        row_bytes=row_bytes,
+    )
 
 
 def _only_block(file: ByteFile, header: Header, row_bytes: int) -> RecordIndex:
