@@ -28,16 +28,17 @@ from ..errors import StorageError
 from .beside import Beside, LocalState, beside_path, listed_beside, local_state, open_beside
 from .copies import CopiedFile, open_copies
 from .files import ByteFile, IOStats, MemoryFile, StreamFile
-from .filesystems import is_plain_local, keeps_local_copies, local_token
+from .filesystems import is_plain_local, keeps_local_copies, local_filesystem, local_token
 from .heads import open_remote
 from .local import LocalFile, LocalOptions, open_local
-from .names import natural_key, redact_url
+from .names import DATA_SUFFIXES, natural_key, redact_url
 from .ranges import plan_blocks, split_block
 from .remote import RemoteFile, Wanted, current_state, fetch
 from .resolve import Entry, Location, Resolution, list_names, resolve
 from .write import write_object
 
 __all__ = [
+    "DATA_SUFFIXES",
     "HEAD_BYTES",
     "Beside",
     "ByteFile",
@@ -55,6 +56,7 @@ __all__ = [
     "is_local",
     "list_names",
     "listed_beside",
+    "local_filesystem",
     "local_state",
     "local_token",
     "locate",
@@ -71,8 +73,8 @@ __all__ = [
 HEAD_BYTES = 64 << 10
 """First bytes that an open fetches of each remote file: enough for most headers (integrations.md 4.3)."""
 
-LOCAL_HEAD_BYTES = 4 << 10
-"""The same for local files, where a second read costs microseconds and a thousand long heads cost memory."""
+LOCAL_HEAD_BYTES = 2 << 10
+"""The same for local files, enough for 25 columns: a second read costs microseconds, a thousand long heads page faults."""
 
 _LOCAL_GAP = 4096  # a further pread costs about as much as copying this many bytes
 
@@ -336,7 +338,7 @@ def locate(url: str, *, storage_options: Mapping[str, Any] | None = None, filesy
     """Return the location of an absolute URL or path, taken literally; nothing is looked up."""
     import fsspec
 
-    from .filesystems import live, local_filesystem
+    from .filesystems import live
     from .resolve import copy_options
 
     if filesystem is not None:

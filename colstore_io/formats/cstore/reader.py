@@ -21,6 +21,7 @@ from ...errors import FormatError, TruncatedFileError
 from ...fields import PhysicalColumn, Schema
 from ...storage import ByteFile, read_ranges
 from .. import ShardMeta
+from .alike import read_alike
 from .extras import SchemaReading, schema_from_columns
 from .footer import FooterLayout
 from .header import FORMAT_VERSION, Header, ManifestCache, MoreBytes, parse_header
@@ -29,6 +30,9 @@ from .records import RecordIndex, RecordWalk, walk_all
 from .sidecar import MIN_RECORDS, key_of, read_record_index
 
 __all__ = ["HeaderColumn", "HeaderInfo", "inspect_file", "read_header", "read_metadata", "read_statistics"]
+
+_ALIKE_FROM = 4
+"""Files from which on comparing them with the first one pays."""
 
 StatisticsPolicy = Literal["near", "all", "none"]
 
@@ -109,13 +113,32 @@ def read_metadata(
         If an extra key has no matching checksum (cstore.md 4.2); once for each distinct manifest.
     """
     tables = _Tables()
-    headers, heads = _read_headers(files, heads, tables)
-    understood = [tables.table(h, f.spelling) for h, f in zip(headers, files, strict=True)]
-    indexes = _read_records(files, heads, headers, understood, index=index)
-    metas = [_meta(*parts) for parts in zip(files, headers, understood, indexes, strict=True)]
+    metas: list[ShardMeta]
+    if len(files) < _ALIKE_FROM:
+        metas, heads = _read_each(files, heads, tables, index=index)
+    else:
+        # The first file says what most of the others will say again.
+        (model,), (head,) = _read_each(files[:1], heads[:1], tables, index=index)
+        siblings = read_alike(model, files, [head, *heads[1:]])
+        others = [i for i in range(1, len(files)) if siblings[i] is None]
+        read, longer = _read_each([files[i] for i in others], [heads[i] for i in others], tables, index=index)
+        known, heads = dict(zip(others, read, strict=True)), [head, *heads[1:]]
+        for i, block in zip(others, longer, strict=True):
+            heads[i] = block
+        metas = [model, *(sibling or known[i] for i, sibling in enumerate(siblings[1:], 1))]
     if statistics == "none":
         return metas
     return _with_statistics(files, metas, heads, everything=statistics == "all")
+
+
+def _read_each(
+    files: Sequence[ByteFile], heads: Sequence[memoryview], tables: _Tables, *, index: bool
+) -> tuple[list[ShardMeta], list[memoryview]]:
+    """Return what each file holds, without statistics, and its first bytes as far as they had to be fetched."""
+    headers, known = _read_headers(files, heads, tables)
+    understood = [tables.table(h, f.spelling) for h, f in zip(headers, files, strict=True)]
+    indexes = _read_records(files, known, headers, understood, index=index)
+    return [_meta(*parts) for parts in zip(files, headers, understood, indexes, strict=True)], known
 
 
 def _meta(file: ByteFile, header: Header, table: _Table, index: RecordIndex) -> ShardMeta:
