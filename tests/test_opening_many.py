@@ -169,3 +169,25 @@ def test_a_directory_without_manifest_is_listed_once(files, tmp_path, monkeypatc
     with cs.open(tmp_path) as table:
         assert len(table.paths) == N_FILES
     assert len(listed) == 1
+
+
+def test_the_first_file_costs_no_round_of_its_own(files):
+    import fsspec
+
+    store = fsspec.filesystem("memory")
+    for number in range(6):  # headers far longer than what an open fetches of a file
+        data = {f"{'column' * 20}{i}": np.arange(3) for i in range(500)}
+        store.pipe_file(f"/wide/p{number}.cstore", encoded(data))
+    with cs.open("memory://wide/") as table:
+        assert table.io.requests == 2 * 6
+    with cs.open("memory://wide/") as table:
+        assert table.n_rows == 18
+
+
+def encoded(data):
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.cstore"
+        cs.store(data, path).close()
+        return path.read_bytes()

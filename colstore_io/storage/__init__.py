@@ -101,8 +101,8 @@ def open_files(
     ----------
     locations : sequence of Location
     head_bytes : int, optional
-        Length of the heads; by default 64 KiB of remote files and 4 KiB of local ones (2 KiB of many). A head is shorter only if
-        the file is; an empty file has the head ``b""``.
+        Length of the heads; by default 64 KiB of remote files and 4 KiB of local ones (2 KiB of many). A head is
+        shorter only if the file is; an empty file has the head ``b""``.
     mmap : bool
         Map local files on demand; False reads them by ``pread``, which survives a file that is cut short.
     madvise : str or None

@@ -26,7 +26,7 @@ from .extras import SchemaReading, schema_from_columns
 from .footer import FooterLayout
 from .header import FORMAT_VERSION, Header, ManifestCache, MoreBytes, parse_header
 from .manifest import Manifest, physical_columns
-from .records import RecordIndex, RecordWalk, walk_all
+from .records import RECORD_HEADER_SIZE, RecordIndex, RecordWalk, walk_all
 from .sidecar import MIN_RECORDS, key_of, read_record_index
 
 __all__ = ["HeaderColumn", "HeaderInfo", "inspect_file", "read_header", "read_metadata", "read_statistics"]
@@ -114,7 +114,7 @@ def read_metadata(
     """
     tables = _Tables()
     metas: list[ShardMeta]
-    if len(files) < _ALIKE_FROM:
+    if len(files) < _ALIKE_FROM or not _is_model(files[0], heads[0], tables):
         metas, heads = _read_each(files, heads, tables, index=index)
     else:
         # The first file says what most of the others will say again.
@@ -129,6 +129,19 @@ def read_metadata(
     if statistics == "none":
         return metas
     return _with_statistics(files, metas, heads, everything=statistics == "all")
+
+
+def _is_model(file: ByteFile, head: memoryview, tables: _Tables) -> bool:
+    """Whether the first bytes of a file hold all there is to know: then other files can be compared with them."""
+    try:
+        header = parse_header(head, size=file.size, path=file.spelling, manifests=tables.manifests)
+    except FormatError:
+        return False
+    return (
+        isinstance(header, Header)
+        and (header.layout, header.n_records) == ("C", 1)
+        and len(head) >= header.data_offset + RECORD_HEADER_SIZE
+    )
 
 
 def _read_each(
