@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...storage import ByteFile
 from .. import ShardMeta
@@ -60,41 +59,34 @@ def read_alike(
     text_end = MANIFEST_OFFSET + int.from_bytes(first[MANIFEST_LENGTH_OFFSET:MANIFEST_OFFSET], "little")
     text = first[MANIFEST_LENGTH_OFFSET:text_end]
     counters_end = COUNTERS_OFFSET + COUNTERS_SIZE
-    known: dict[tuple[bytes, bytes], tuple[NDArray[np.int64], int, int, int] | None] = {}
+    known: dict[bytes, ShardMeta | None] = {}
     for i in range(1, len(files)):
         head = bytes(heads[i][:width])
         if len(head) < width or head[MANIFEST_LENGTH_OFFSET:text_end] != text or not head.startswith(MAGIC):
             continue
-        counters = head[COUNTERS_OFFSET:counters_end]
-        key = (counters, head[record:])
+        key = head[COUNTERS_OFFSET:counters_end] + head[record:]
         if key in known:
-            facts = known[key]
+            twin = known[key]
         else:
-            facts = known[key] = _facts(counters, head[record:], width, model.row_bytes)
+            twin = known[key] = _sized(model, key[:COUNTERS_SIZE], key[COUNTERS_SIZE:], width)
         file = files[i]
-        if facts is None or facts[2] > file.size:
-            continue
-        rows, n_rows, end, stats_offset = facts
-        result[i] = model.sibling(
-            path=file.spelling,
-            record_rows=rows,
-            n_rows=n_rows,
-            committed_end=end,
-            statistics=None,
-            stats_offset=stats_offset,
-            file_size=file.size,
-            counters=counters,
-        )
+        if twin is not None and twin.committed_end <= file.size:
+            result[i] = twin.sibling(path=file.spelling, file_size=file.size)
     return result
 
 
-def _facts(
-    counters: bytes, record: bytes, body_start: int, row_bytes: int
-) -> tuple[NDArray[np.int64], int, int, int] | None:
-    """Return row counts, rows, committed end and footer offset of a file of one sound record, else None."""
+def _sized(model: ShardMeta, counters: bytes, record: bytes, body_start: int) -> ShardMeta | None:
+    """Return `model` with these counters and this header of its one record; None if they are not sound."""
     n_records, n_rows, stats_offset, crc = _COUNTERS.unpack_from(counters)
     if zlib.crc32(counters[:24]) != crc or n_records != 1 or not record_says(record, 0, n_rows):
         return None
-    if n_rows < 0 or n_rows * row_bytes > _INT64_MAX - 7:
+    if n_rows < 0 or n_rows * model.row_bytes > _INT64_MAX - 7:
         return None
-    return np.array([n_rows], np.int64), n_rows, body_start + body_bytes(n_rows, row_bytes), stats_offset
+    return model.sibling(
+        record_rows=np.array([n_rows], np.int64),
+        n_rows=n_rows,
+        committed_end=body_start + body_bytes(n_rows, model.row_bytes),
+        statistics=None,
+        stats_offset=stats_offset,
+        counters=counters,
+    )
