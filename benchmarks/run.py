@@ -25,7 +25,7 @@ from measure import Job, run_jobs
 from systems import SYSTEMS, System
 from workloads import WORKLOADS, Bench, Workload
 
-OWN = ("ours", "ours_samefile", "limit")
+OWN = ("ours", "ours_indexed", "ours_samefile", "limit")
 
 
 def _jobs(
