@@ -19,7 +19,7 @@ import numpy as np
 
 from ...errors import FormatError, TruncatedFileError
 from ...fields import PhysicalColumn, Schema
-from ...storage import ByteFile, read_ranges
+from ...storage import ByteFile, listed_beside, read_ranges
 from .. import ShardMeta
 from .alike import read_alike
 from .extras import SchemaReading, schema_from_columns
@@ -27,7 +27,7 @@ from .footer import FooterLayout
 from .header import FORMAT_VERSION, Header, ManifestCache, MoreBytes, parse_header
 from .manifest import Manifest, physical_columns
 from .records import RECORD_HEADER_SIZE, RecordIndex, RecordWalk, walk_all
-from .sidecar import MIN_RECORDS, key_of, read_record_index
+from .sidecar import INDEX_SUFFIX, MIN_RECORDS, read_record_index
 
 __all__ = ["HeaderColumn", "HeaderInfo", "inspect_file", "read_header", "read_metadata", "read_statistics"]
 
@@ -247,6 +247,8 @@ def _read_records(
     index: bool = False,
 ) -> list[RecordIndex]:
     indexes: dict[int, RecordIndex] = {}
+    asked = [i for i, header in enumerate(headers) if header.n_records >= MIN_RECORDS] if index else []
+    may_have = listed_beside([files[i] for i in asked]) if asked else None
     walks: dict[int, RecordWalk] = {}
     for i, (file, header, table) in enumerate(zip(files, headers, tables, strict=True)):
         if header.layout == "A":
@@ -261,7 +263,12 @@ def _read_records(
             table.row_bytes,
         )
         walks[i].begin(heads[i])
-        if index and header.n_records >= MIN_RECORDS and not walks[i].complete:
+        if (
+            may_have is not None
+            and header.n_records >= MIN_RECORDS
+            and not walks[i].complete
+            and may_have(file, INDEX_SUFFIX)
+        ):
             indexed = _from_sidecar(file, header, table.row_bytes)
             if indexed is not None:
                 indexes[i] = indexed
@@ -274,12 +281,10 @@ def _read_records(
 
 def _from_sidecar(file: ByteFile, header: Header, row_bytes: int) -> RecordIndex | None:
     """Return the records from the index beside the file, or None: then they have to be walked."""
-    key = key_of(file, header.counters, header.manifest.crc32)
-    if key is None:
-        return None
     return read_record_index(
         file,
-        key,
+        counters=header.counters,
+        manifest_crc32=header.manifest.crc32,
         n_records=header.n_records,
         committed_rows=header.committed_rows,
         data_offset=header.data_offset,
