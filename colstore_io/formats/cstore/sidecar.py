@@ -38,7 +38,7 @@ INDEX_VERSION = 1
 INDEX_SUFFIX = ".idx"
 
 MIN_RECORDS = 64
-"""Records from which on an open looks for an index. Looking in vain costs about 5 us, the walk 0.8 us a record: 200 files
+"""Records from which on an open looks for an index. In vain that costs about 5 us, the walk 0.8 us a record: 200 files
 of 64 records open 5 % later for it, files of 1000 records no later, and files of fewer records are never asked."""
 
 _BOUNDED_KINDS = "fiubMm"
