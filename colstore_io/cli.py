@@ -51,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "index",
         "Write an index beside each local file, or each file of a directory: opens and filters faster.",
+        "local file, directory or pattern",
     )
     return parser
 
