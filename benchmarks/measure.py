@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Job", "assert_equal", "run_jobs"]
+__all__ = ["Job", "assert_equal", "first_line", "run_jobs"]
 
 MIN_SAMPLE_SECONDS = 2e-3
 """Short calls are repeated within one sample until it lasts this long."""
@@ -64,6 +64,11 @@ def assert_equal(got: Any, want: Any, where: str = "result") -> None:
         assert np.isclose(got, want, rtol=1e-6), f"{where}: {got} != {want}"
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, cut."""
+    return (str(error).strip().splitlines() or [""])[0][:200]
+
+
 def _try(job: Job, want: Any) -> int:
     """Check the result of `job`; return how often it is repeated in one sample."""
     if job.measures_itself:
@@ -107,9 +112,9 @@ def run_jobs(jobs: list[Job], *, want: Any, rounds: int, budget_seconds: float) 
         try:
             repeats[job.system] = _try(job, want)
         except AssertionError as error:
-            job.problem = f"wrong result: {str(error)[:200]}"
+            job.problem = f"wrong result: {first_line(error)}"
         except Exception as error:  # a peer that fails must not end the run
-            job.problem = f"{type(error).__name__}: {str(error)[:200]}"
+            job.problem = f"{type(error).__name__}: {first_line(error)}"
         if job.problem:
             print(f"  ! LEFT OUT: {job.system}: {job.problem}", file=sys.stderr)
         else:

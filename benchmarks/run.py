@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import limits
 import report
-from measure import Job, run_jobs
+from measure import Job, first_line, run_jobs
 from systems import SYSTEMS, System
 from workloads import WORKLOADS, Bench, Workload
 
@@ -84,7 +84,7 @@ def _measure(
         try:
             source = _source(workload.source, system, writer, bench)
         except Exception as error:  # a peer that fails must not end the run
-            job.problem = f"{type(error).__name__}: {str(error)[:200]}"
+            job.problem = f"{type(error).__name__}: {first_line(error)}"
             print(f"  ! LEFT OUT: {job.system}: {job.problem}", file=sys.stderr)
             jobs.append(job)
             continue
