@@ -1,6 +1,7 @@
 """What the machine can do from memory to memory: ``limit`` by NumPy in one thread, ``limit_c`` compiled, all cores.
 
-Both write into outputs that exist already, so neither pays for fresh memory. Without a C compiler there is no ``limit_c``.
+Both write into outputs that exist already, so neither pays for fresh memory. Without a C compiler there is no
+``limit_c``.
 """
 
 from __future__ import annotations

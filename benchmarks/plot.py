@@ -44,7 +44,11 @@ COLOURS = {  # Okabe-Ito, told apart by colour-blind readers too; limits are hol
     "limit": "#000000",
     "limit_c": "#000000",
 }
-LABELS = {"ours": "colstore_io", "ours_samefile": "colstore_io on colstore's file", "colstore": "colstore 0.5.1"}
+LABELS = {
+    "ours": "colstore_io",
+    "ours_samefile": "colstore_io on colstore's file",
+    "colstore": "colstore 0.5.1",
+}
 LEFT, WIDTH, LINE, TOP, BOTTOM, RIGHT = 250, 520, 24, 56, 40, 30
 
 INTRODUCTION = """\
@@ -52,9 +56,9 @@ INTRODUCTION = """\
 
 <!-- Made by benchmarks/plot.py from benchmarks/results.json: edit those. -->
 
-Every system does the same work on the same data in the same run, in interleaved rounds; each result is compared with the
-data in memory before anything is timed, and a system whose result is wrong is left out. The data: eight columns, 50 bytes a
-row; gathers take a fifth of the rows. Ratios carry over between machines, times do not.
+Every system does the same work on the same data in the same run, in interleaved rounds; each result is compared with
+the data in memory before anything is timed, and a system whose result is wrong is left out. The data: eight columns, 50
+bytes a row; gathers take a fifth of the rows. Ratios carry over between machines, times do not.
 
 * `limit`: the same work by NumPy on arrays in memory, one thread, into an output that exists already.
 * `limit_c`: the same, compiled, with all cores and prefetches ([limits.c](../benchmarks/limits.c)).
@@ -75,8 +79,8 @@ make bench ARGS="--rows 10e6 --record"   # on a quiet machine: new numbers in be
 make counts                              # instructions of the kernels: valgrind, no clock
 ```
 
-A run prints its *machine gate*: limit_c / limit of reading all. Above 0.7 another process had a core, and the run should not be
-trusted or recorded. `make bench` names every ratio of ours, to colstore or to limit_c, that fell by more than 10 %.
+A run prints its *machine gate*: limit_c / limit of reading all. Above 0.7 another process had a core, and the run should
+not be trusted or recorded. `make bench` names every ratio of ours, to colstore or to limit_c, that fell by more than 10 %.
 """
 
 
@@ -117,9 +121,7 @@ def svg(title: str, ratios: dict[str, dict[str, float]]) -> str:
             dash = ' stroke-dasharray="2 2"' if system == "limit" else ""
             return f'<circle cx="{at:.1f}" cy="{y}" r="5" fill="none" stroke="#000"{dash}>{tip}</circle>'
         if system.startswith("ours"):
-            return (
-                f'<rect x="{at - 5:.1f}" y="{y - 5}" width="10" height="10" fill="{COLOURS[system]}">{tip}</rect>'
-            )
+            return f'<rect x="{at - 5:.1f}" y="{y - 5}" width="10" height="10" fill="{COLOURS[system]}">{tip}</rect>'
         return f'<circle cx="{at:.1f}" cy="{y}" r="5" fill="{COLOURS[system]}" fill-opacity="0.85">{tip}</circle>'
 
     total = LEFT + WIDTH + RIGHT
@@ -134,10 +136,11 @@ def svg(title: str, ratios: dict[str, dict[str, float]]) -> str:
         parts += [mark(system, at + 5, 36), f'<text x="{at + 14}" y="40">{escape(label(system))}</text>']
         at += 30 + 7 * len(label(system))
     for power in range(low, high + 1):
+        place = x(10.0**power)
         line = '#888" stroke-width="1.5' if power == 0 else "#ddd"
         parts += [
-            f'<line x1="{x(10**power):.1f}" x2="{x(10**power):.1f}" y1="{TOP}" y2="{height - BOTTOM}" stroke="{line}"/>',
-            f'<text x="{x(10**power):.1f}" y="{height - BOTTOM + 16}" text-anchor="middle">{10**power:g}</text>',
+            f'<line x1="{place:.1f}" x2="{place:.1f}" y1="{TOP}" y2="{height - BOTTOM}" stroke="{line}"/>',
+            f'<text x="{place:.1f}" y="{height - BOTTOM + 16}" text-anchor="middle">{10**power:g}</text>',
         ]
     for number, (workload, row) in enumerate(ratios.items()):
         y = TOP + LINE * number + LINE // 2
@@ -145,7 +148,8 @@ def svg(title: str, ratios: dict[str, dict[str, float]]) -> str:
         parts.append(f'<line x1="{LEFT}" x2="{LEFT + WIDTH}" y1="{y}" y2="{y}" stroke="#eee"/>')
         parts += [mark(system, x(row[system]), y) for system in reversed(systems) if system in row]
     parts.append(
-        f'<text x="{LEFT + WIDTH / 2}" y="{height - 6}" text-anchor="middle">relative to colstore_io (right: more)</text>'
+        f'<text x="{LEFT + WIDTH / 2}" y="{height - 6}" text-anchor="middle">'
+        "relative to colstore_io (right: more)</text>"
     )
     return "\n".join([*parts, "</svg>", ""])
 
@@ -176,14 +180,18 @@ def page(run: dict[str, Any] | None, plots: str) -> str:
         machine, settings = run["machine"], run["settings"]
         versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
         gate = "not measured" if run["gate"] is None else f"{run['gate']:.2f}"
-        verdict = "" if report.usable_gate(run["gate"]) else ": above 0.7 or unknown, so take the ratios with care"
+        verdict = (
+            "" if report.usable_gate(run["gate"]) else ": above 0.7 or unknown, so take the ratios with care"
+        )
         parts.append(
             f"Measured on {run['date']}: {machine['processor']}, {machine['cores']} cores, {machine['system']}; "
-            f"{settings['rows']:,} rows, {settings['records']:,} records, {settings['shards']} files, {settings['rounds']} "
-            f"rounds; {run['compiler']}; {versions}. Machine gate {gate}{verdict}.\n"
+            f"{settings['rows']:,} rows, {settings['records']:,} records, {settings['shards']} files, "
+            f"{settings['rounds']} rounds; {run['compiler']}; {versions}. Machine gate {gate}{verdict}.\n"
         )
         for group, rows in by_family(run["results"]).items():
-            parts.append(f"## {FAMILIES.get(group, group)}\n\n![{group}]({plots}/{group}.svg)\n\n{table(rows)}")
+            parts.append(
+                f"## {FAMILIES.get(group, group)}\n\n![{group}]({plots}/{group}.svg)\n\n{table(rows)}"
+            )
         if run["left_out"]:
             parts.append("## Left out\n\n" + "".join(f"* {line}\n" for line in run["left_out"]))
     return "\n".join([*parts, REPRODUCE])
@@ -210,9 +218,14 @@ def main() -> None:
         for old in folder.glob("*.svg"):
             old.unlink()
         for group, rows in by_family(run["results"]).items():
-            (folder / f"{group}.svg").write_text(svg(FAMILIES.get(group, group), relative(rows)), encoding="utf-8")
+            (folder / f"{group}.svg").write_text(
+                svg(FAMILIES.get(group, group), relative(rows)), encoding="utf-8"
+            )
     (args.docs / "performance.md").write_text(page(run, "performance"), encoding="utf-8")
-    print(f"wrote {args.docs / 'performance.md'}" + ("" if run else f" without numbers: there is no {args.results}"))
+    print(
+        f"wrote {args.docs / 'performance.md'}"
+        + ("" if run else f" without numbers: there is no {args.results}")
+    )
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ __all__ = ["Probe", "checksum", "drop_cache", "run_probe"]
 
 Probe = dict[str, Any]
 """What a child does: ``system``, ``path``, ``column``, ``small`` and ``small_rows`` (another file of that system),
-``cold`` (drop the file from the page cache first), ``memory`` (sample the peak), and ``key``: a .npy file of row numbers
-or of a mask, None to read everything."""
+``cold`` (drop the file from the page cache first), ``memory`` (sample the peak), and ``key``: a .npy file of row
+numbers or of a mask, None to read everything."""
 
 
 def checksum(result: Any) -> int:

@@ -2,13 +2,13 @@
 
     python benchmarks/run.py                          # everything, 2 million rows
     python benchmarks/run.py --list                   # which workloads and systems there are
-    python benchmarks/run.py --only gather,mask_50    # workloads, or groups: core records shards cold open write dask ...
+    python benchmarks/run.py --only gather,mask_50    # workloads, or groups: core records shards cold open dask ...
     python benchmarks/run.py --systems ours,colstore --rows 10e6 --rounds 11
     python benchmarks/run.py --record                 # on a quiet machine: the numbers that later runs compare with
 
-Prints one table per workload: median, ratio to the best peer (over 1: slower than it), to the limit (the same work by NumPy
-on arrays in memory, outputs reused), to limit_c (compiled, all cores). Ratios carry over between machines, seconds do not.
-Then names every ratio of ours, to colstore or to limit_c, that fell by more than 10 % below benchmarks/results.json.
+Prints one table per workload: median, ratio to the best peer (over 1: slower than it), to the limit (the same work by
+NumPy on arrays in memory, outputs reused), to limit_c (compiled, all cores). Ratios carry over between machines, seconds
+do not. Then names every ratio of ours, to colstore or to limit_c, that fell by more than 10 % below benchmarks/results.json.
 """
 
 from __future__ import annotations
@@ -182,8 +182,8 @@ def _print_gate(gate: float | None) -> None:
         print(f"machine gate: limit_c / limit of read_all is {gate:.2f} (<= {report.GATE}): fine")
     else:
         print(
-            f"machine gate: limit_c / limit of read_all is {gate:.2f} (> {report.GATE}): other processes had a core, or "
-            "there is only one. Do not trust the ratios of this run."
+            f"machine gate: limit_c / limit of read_all is {gate:.2f} (> {report.GATE}): other processes had a "
+            "core, or there is only one. Do not trust the ratios of this run."
         )
 
 
@@ -225,8 +225,7 @@ def _workloads(only: str) -> list[Workload]:
     return [
         w
         for w in WORKLOADS.values()
-        if not words
-        or any(w.group == word if word in groups else w.name.startswith(word) for word in words)
+        if not words or any(w.group == word if word in groups else w.name.startswith(word) for word in words)
     ]
 
 
@@ -242,7 +241,9 @@ def main() -> None:
     )
     parser.add_argument("--list", action="store_true", help="show workloads and systems, and stop")
     parser.add_argument("--rows", type=float, default=2e6)
-    parser.add_argument("--only", default="", help="groups, workloads, or beginnings of their names; comma separated")
+    parser.add_argument(
+        "--only", default="", help="groups, workloads, or beginnings of their names; comma separated"
+    )
     parser.add_argument("--systems", default="", help="systems, comma separated; default all that import")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--budget", type=float, default=8.0, help="seconds per system and workload")
@@ -251,7 +252,9 @@ def main() -> None:
     parser.add_argument(
         "--dir", default="", help="where the files go, kept for later runs; default a temporary folder"
     )
-    parser.add_argument("--record", action="store_true", help="write the results where later runs compare with them")
+    parser.add_argument(
+        "--record", action="store_true", help="write the results where later runs compare with them"
+    )
     parser.add_argument("--results", type=Path, default=RECORD, help="the file of recorded results")
     parser.add_argument("--json", type=Path, help="write the results of this run here")
     args = parser.parse_args()

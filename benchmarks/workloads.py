@@ -160,7 +160,14 @@ WORKLOADS: dict[str, Workload] = {}
 
 
 def add(
-    name: str, group: str, needs: str, source: str, call: Any, want: Any = None, limit: Any = None, **more: Any
+    name: str,
+    group: str,
+    needs: str,
+    source: str,
+    call: Any,
+    want: Any = None,
+    limit: Any = None,
+    **more: Any,
 ) -> None:
     WORKLOADS[name] = Workload(name, group, tuple(needs.split()), source, call, want, limit, **more)
 
@@ -183,7 +190,11 @@ def _limits(key: Key, names: Callable[[Bench], list[str]]) -> dict[str, Any]:
 
 def _small_limit(key: Key, names: Callable[[Bench], list[str]]) -> dict[str, Any]:
     """Return the limit of a few microseconds' work: a fresh result, because looking up a kept one takes longer."""
-    return {"limit": lambda b: [np.array(b.columns[name][key(b)], copy=isinstance(key(b), slice)) for name in names(b)]}
+    return {
+        "limit": lambda b: [
+            np.array(b.columns[name][key(b)], copy=isinstance(key(b), slice)) for name in names(b)
+        ]
+    }
 
 
 def _add_reads(prefix: str, group: str, source: str) -> None:

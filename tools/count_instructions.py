@@ -97,7 +97,13 @@ def parse_count(text: str) -> int:
 def count(driver: Path, path: str, kernel: str) -> int | None:
     """Return the instructions of one kernel, None where this machine does not have the path."""
     out = driver.with_name(f"{kernel}.{path}.callgrind")
-    valgrind = ["valgrind", "--quiet", "--tool=callgrind", "--collect-atstart=no", "--toggle-collect=measured"]
+    valgrind = [
+        "valgrind",
+        "--quiet",
+        "--tool=callgrind",
+        "--collect-atstart=no",
+        "--toggle-collect=measured",
+    ]
     done = subprocess.run(
         [*valgrind, f"--callgrind-out-file={out}", str(driver), kernel, path, "1"],
         capture_output=True,
@@ -139,7 +145,9 @@ def compare(counts: Counts, recorded: Mapping[str, Mapping[str, int]]) -> Verdic
             if before is None:
                 failures.append(f"{kernel} ({path}) has no recorded number")
             elif now > before * (1 + GROWTH):
-                failures.append(f"{kernel} ({path}) grew from {before} to {now} instructions: +{now / before - 1:.0%}")
+                failures.append(
+                    f"{kernel} ({path}) grew from {before} to {now} instructions: +{now / before - 1:.0%}"
+                )
             elif now < before * (1 - GROWTH):
                 notes.append(f"{kernel} ({path}) shrank from {before} to {now}: record it, to keep the gain")
     missing = [path for path in recorded if path not in counts]
@@ -185,7 +193,9 @@ def main() -> None:
         finish("passed")
     known = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
     if version not in known:
-        print(f"no verdict: numbers are recorded for {', '.join(known) or 'no compiler'} only (--record adds yours)")
+        print(
+            f"no verdict: numbers are recorded for {', '.join(known) or 'no compiler'} only (--record adds yours)"
+        )
         finish("skipped")
     verdict = compare(counts, known[version])
     for line in verdict.notes:

@@ -1,8 +1,8 @@
 """Run lint, types, instruction counts and every test suite, and sum them up: ``run_checks.py [--only NAME ...]``.
 
 All checks run, also after one has failed. The last line is ``N passed, N failed``: tests as pytest counts
-them, each of lint and types that has anything to say as one failure, and the instruction counts as one test. The exit status is 1 when anything
-failed.
+them, each of lint and types that has anything to say as one failure, and the instruction counts as one test.
+The exit status is 1 when anything failed.
 """
 
 from __future__ import annotations

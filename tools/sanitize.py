@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from count_instructions import ROOT, compile_driver, compiler
@@ -45,7 +46,14 @@ def options() -> dict[str, str]:
 def run_driver(cc: list[str], folder: Path, sanitizer: str, threads: str) -> bool:
     """Compile the driver with `sanitizer` and run all kernels by all paths."""
     program = folder / f"driver_{sanitizer.split(',')[0]}"
-    flags = ["-std=gnu11", "-O1", "-g", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-Wno-unused-function"]
+    flags = [
+        "-std=gnu11",
+        "-O1",
+        "-g",
+        f"-fsanitize={sanitizer}",
+        "-fno-sanitize-recover=all",
+        "-Wno-unused-function",
+    ]
     compile_driver(cc, program, flags)
     return run([str(program), "all", "all", threads], options())
 
@@ -77,7 +85,9 @@ def run_python(cc: list[str], folder: Path) -> bool:
     }
     check = f"import colstore_io.kernels.segments as s; assert s.__file__.startswith({str(package)!r}), s.__file__"
     if not run([sys.executable, "-c", check], environment):
-        print("the sanitized package is not the one that is imported; an editable install hides it (make clean)")
+        print(
+            "the sanitized package is not the one that is imported; an editable install hides it (make clean)"
+        )
         return False
     pytest = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/kernels"]
     return run([sys.executable, *pytest], environment)
@@ -94,7 +104,7 @@ def main() -> None:
     failed = []
     with tempfile.TemporaryDirectory(prefix="colstore-io-sanitize-") as name:
         folder = Path(name)
-        runs = {
+        runs: dict[str, Callable[[], bool]] = {
             "threads": lambda: run_driver(cc, folder, "thread", THREADS),
             "driver": lambda: run_driver(cc, folder, ADDRESS, "1"),
             "python": lambda: run_python(cc, folder),
