@@ -79,8 +79,9 @@ make bench ARGS="--rows 10e6 --record"   # on a quiet machine: new numbers in be
 make counts                              # instructions of the kernels: valgrind, no clock
 ```
 
-A run prints its *machine gate*: limit_c / limit of reading all. Above 0.7 another process had a core, and the run should
-not be trusted or recorded. `make bench` names every ratio of ours, to colstore or to limit_c, that fell by more than 10 %.
+A run prints its *machine gate*: limit_c / limit of reading all. Above 0.7 another process had a core, and the run
+should not be trusted or recorded. `make bench` names every ratio of ours, to colstore or to limit_c, that fell by more
+than 10 %.
 """
 
 

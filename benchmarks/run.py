@@ -7,8 +7,9 @@
     python benchmarks/run.py --record                 # on a quiet machine: the numbers that later runs compare with
 
 Prints one table per workload: median, ratio to the best peer (over 1: slower than it), to the limit (the same work by
-NumPy on arrays in memory, outputs reused), to limit_c (compiled, all cores). Ratios carry over between machines, seconds
-do not. Then names every ratio of ours, to colstore or to limit_c, that fell by more than 10 % below benchmarks/results.json.
+NumPy on arrays in memory, outputs reused), to limit_c (compiled, all cores). Ratios carry over between machines,
+seconds do not. Then names every ratio of ours, to colstore or to limit_c, that fell by more than 10 % below
+benchmarks/results.json.
 """
 
 from __future__ import annotations
