@@ -36,6 +36,7 @@ FAMILIES = {
 }
 COLOURS = {  # Okabe-Ito, told apart by colour-blind readers too; limits are hollow
     "ours": "#0072b2",
+    "ours_indexed": "#f0e442",
     "ours_samefile": "#56b4e9",
     "colstore": "#d55e00",
     "numpy_mmap": "#009e73",
@@ -46,6 +47,7 @@ COLOURS = {  # Okabe-Ito, told apart by colour-blind readers too; limits are hol
 }
 LABELS = {
     "ours": "colstore_io",
+    "ours_indexed": "colstore_io with an index",
     "ours_samefile": "colstore_io on colstore's file",
     "colstore": "colstore 0.5.1",
 }
