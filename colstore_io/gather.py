@@ -146,6 +146,8 @@ def _check_rows(source: Source, rows: Index) -> None:
 
 
 def _mask_offsets(source: Source, rows: Mask) -> NDArray[np.int64]:
+    if rows.offsets is not None:
+        return rows.offsets
     # Counting runs at memory speed: 64 mask bytes are about as much work as one gathered element.
     wanted = threads.wanted_threads(rows.mask.shape[0] // 64, source.thread_cap())
     count: Callable[..., NDArray[np.int64]] = source.kernel_module().mask_offsets

@@ -17,7 +17,8 @@ from . import threads
 from .dataset import Source
 from .materialise import as_validity, read_fields
 from .predicate import ColumnStatistics, ColumnValues, Predicate
-from .selection import Range, RowSelection, compose, normalise
+from .ranges import mask_in_place, ranges_in_place
+from .selection import Mask, Range, RowSelection, compose, normalise
 
 __all__ = ["Rows", "SourceHolder", "matching_segments", "narrow", "predicate_mask"]
 
@@ -66,7 +67,13 @@ class Rows:
                 self._resolved = normalise(self.key, n)
                 return self._resolved
             outer = self.parent.resolve(source) if self.parent is not None else Range(0, 1, n)
-            key = predicate_mask(source, self.key, outer) if isinstance(self.key, Predicate) else self.key
+            if isinstance(self.key, Predicate):
+                if isinstance(outer, Range) and outer.covers(n):
+                    self._resolved = _select_of_all(source, self.key)
+                    return self._resolved
+                key = predicate_mask(source, self.key, outer)
+            else:
+                key = self.key
             self._resolved = compose(outer, key, n)
         return self._resolved
 
@@ -109,7 +116,7 @@ def predicate_mask(source: Source, predicate: Predicate, rows: RowSelection) -> 
     Over all rows, segments that cannot match by their statistics are not read.
     """
     if isinstance(rows, Range) and rows.covers(source.n_rows):
-        return _mask_of_all(source, predicate)
+        return _select_of_all(source, predicate).mask
     mask = np.empty(rows.count, np.bool_)
     for first in range(0, rows.count, BLOCK_ROWS):
         stop = min(first + BLOCK_ROWS, rows.count)
@@ -118,10 +125,18 @@ def predicate_mask(source: Source, predicate: Predicate, rows: RowSelection) -> 
     return mask
 
 
-def _mask_of_all(source: Source, predicate: Predicate) -> NDArray[np.bool_]:
+def _select_of_all(source: Source, predicate: Predicate) -> Mask:
+    matching = matching_segments(source, predicate)
+    ranges = ranges_in_place(source, predicate)
+    if ranges is not None:
+        return mask_in_place(source, ranges, matching)
+    return Mask(_mask_of_all(source, predicate, matching))
+
+
+def _mask_of_all(source: Source, predicate: Predicate, matching: NDArray[np.bool_]) -> NDArray[np.bool_]:
     segments = source.plan.segments
     mask = np.zeros(source.n_rows, np.bool_)
-    candidates = np.flatnonzero(matching_segments(source, predicate) & (segments.rows > 0))
+    candidates = np.flatnonzero(matching & (segments.rows > 0))
     jobs: list[tuple[int, int, Callable[[int, int], dict[str, ColumnValues]]]] = []
     position = 0
     while position < candidates.shape[0]:
