@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import config, threads
+from . import buffers, config, threads
 from .dataset import Source
 from .fields import native
 from .plan import NO_VALIDITY, Part
@@ -125,7 +125,7 @@ def _targets(
     source: Source, parts: tuple[Part, ...], count: int, out: Sequence[NDArray[Any]] | None
 ) -> list[NDArray[Any]]:
     if out is None:
-        return [np.empty(count, native(source.part_dtype(part))) for part in parts]
+        return [buffers.empty(count, native(source.part_dtype(part))) for part in parts]
     if len(out) != len(parts):
         raise ValueError(f"out has {len(out)} arrays for {len(parts)} columns")
     for target, part in zip(out, parts, strict=True):

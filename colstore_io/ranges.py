@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from . import threads
+from . import buffers, threads
 from .dataset import Source
 from .plan import Part
 from .predicate import Predicate
@@ -79,7 +79,7 @@ def mask_in_place(source: Source, tests: RangeTests, segments: NDArray[np.bool_]
     """
     source.check_sizes()
     table = source.table(tuple(tests))
-    mask = np.empty(source.n_rows, np.bool_)
+    mask = buffers.empty(source.n_rows, np.dtype(np.bool_))
     work = int(source.plan.segments.rows[segments].sum()) * len(tests)
     with threads.lease(threads.wanted_threads(work, source.thread_cap())) as granted:
         offsets = source.mask_of_ranges()(

@@ -10,7 +10,7 @@ import pytest
 import colstore_io
 
 FLOORS = [
-    ("errors", "threads", "config", "kernels", "kernels_numpy"),
+    ("errors", "threads", "config", "buffers", "kernels", "kernels_numpy"),
     ("storage", "fields", "arrays"),
     ("formats",),
     ("segments", "selection"),
