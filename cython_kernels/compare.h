@@ -5,7 +5,14 @@
 #ifndef COLSTORE_COMPARE_H
 #define COLSTORE_COMPARE_H
 
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function" /* of mask.h, counting and detect_isa are used here */
+#endif
 #include "mask.h"
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
 
 /* Rows compared before the next column's turn: a column is not read where no row of the block is left. */
 #define COMPARE_BLOCK_ROWS 4096
