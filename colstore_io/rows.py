@@ -78,7 +78,10 @@ class Rows:
         return self._resolved
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return (self.parent, self.key)  # what the chain says, not the mask over all rows that it may have become
+        return (
+            self.parent,
+            self.key,
+        )  # what the chain says, not the mask over all rows that it may have become
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.parent, self.key = state

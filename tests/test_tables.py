@@ -468,3 +468,15 @@ def test_big_endian_and_mixed_order_columns_read_native(shared):
             np.testing.assert_array_equal(ds[::-1, name].array(), whole[::-1])
             with pytest.raises(ValueError, match="byte order"):
                 ds[name].array(copy=False)
+
+
+def test_misspelt_options_are_named_with_the_right_spelling(files):
+    path = files["one record"][0]
+    with pytest.raises(TypeError, match="mmapp"):
+        cs.open(path, mmapp=False)
+    with pytest.raises(TypeError, match="did you mean 'on_mismatch'"):
+        cs.Dataset([path], on_mismatsh="drop")
+    with pytest.raises(TypeError, match="one by one"):
+        cs.open(path).select(["x", "id"])
+    with pytest.raises(FileExistsError, match="recreate"):
+        cs.store(DATA, path)
