@@ -5,10 +5,13 @@ Explicit settings made here win over measured and compiled defaults. Bad values 
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass, field
 from typing import Literal
 
 from . import threads
+from .kernels import outputs
 
 __all__ = [
     "get_default_backend",
@@ -16,6 +19,7 @@ __all__ = [
     "get_default_memory_budget",
     "get_gather_thread_cap",
     "get_max_workers",
+    "get_output_pool_bytes",
     "get_prefetch_distance",
     "get_preview_memory_limit",
     "get_preview_precision",
@@ -26,6 +30,7 @@ __all__ = [
     "set_default_memory_budget",
     "set_gather_thread_cap",
     "set_max_workers",
+    "set_output_pool_bytes",
     "set_prefetch_distance",
     "set_preview_memory_limit",
     "set_preview_precision",
@@ -40,6 +45,17 @@ DEFAULT_PREFETCH_DISTANCE = 96
 """Elements of look-ahead into L2; 64 to 256 measured alike (performance.md section 1)."""
 
 
+def _default_output_pool_bytes() -> int:
+    """256 MiB, or a sixteenth of the machine's memory where that is less; 0 where there is no such allocator."""
+    if not outputs.available():
+        return 0
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 0
+    return max(0, min(256 << 20, memory // 16))
+
+
 @dataclass(slots=True)
 class _Settings:
     max_workers: int = field(default_factory=threads.usable_cores)
@@ -47,6 +63,7 @@ class _Settings:
     default_madvise: str | None = None
     default_backend: str = "cpp"
     default_memory_budget: int = 32 << 20
+    output_pool_bytes: int = field(default_factory=_default_output_pool_bytes)
     prefetch_distance: int | Literal["auto"] = "auto"
     preview_rows: int = 10
     preview_precision: int = 6
@@ -55,6 +72,7 @@ class _Settings:
 
 
 _settings = _Settings()
+outputs.set_limit(_settings.output_pool_bytes)
 
 
 def _at_least(name: str, value: object, least: int) -> int:
@@ -125,6 +143,35 @@ def get_default_memory_budget() -> int:
 def set_default_memory_budget(value: int) -> None:
     """Set the bytes that one streaming step may hold (>= 1)."""
     _settings.default_memory_budget = _at_least("default_memory_budget", value, 1)
+
+
+def get_output_pool_bytes() -> int:
+    """Return how many bytes of outputs that are no longer used are kept for the next ones."""
+    return _settings.output_pool_bytes
+
+
+def set_output_pool_bytes(value: int) -> None:
+    """Set how many bytes of outputs that are no longer used are kept for the next ones.
+
+    Parameters
+    ----------
+    value : int
+        At least 0. 0 keeps nothing, gives back what is kept now, and takes outputs from `numpy.empty`. The default is
+        256 MiB, or a sixteenth of the machine's memory where that is less; 0 on Windows, where nothing is kept.
+
+    Raises
+    ------
+    ValueError
+        If `value` is not an integer of at least 0.
+
+    Notes
+    -----
+    Concerns arrays of 1 MiB and more. Memory is kept only when no array or view sees it any more, for the whole
+    process, and not for the children that it forks.
+    """
+    checked = min(_at_least("output_pool_bytes", value, 0), sys.maxsize)
+    _settings.output_pool_bytes = checked if outputs.available() else 0
+    outputs.set_limit(_settings.output_pool_bytes)
 
 
 def get_prefetch_distance() -> int | Literal["auto"]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from . import threads
+from . import buffers, threads
 from .arrays import arrow_array, arrow_type, as_dictionary
 from .convert_pandas import frame
 from .fields import Field
@@ -100,7 +100,7 @@ def recarray(
     count = lengths.pop() if lengths else 0
     # The dict form keeps an empty name; a list of pairs would turn it into "f0".
     record = np.dtype({"names": list(names), "formats": [column.dtype for column in plain]})
-    out = np.empty(count, record)
+    out = buffers.empty(count, record)
     if count and plain:
         addresses = np.array([column.ctypes.data for column in plain], np.uint64)
         sizes = np.array([column.dtype.itemsize for column in plain], np.int64)

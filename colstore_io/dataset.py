@@ -17,6 +17,7 @@ from . import config, formats, kernels_numpy
 from .errors import FormatError
 from .fields import Schema
 from .formats import ShardMeta, Statistics
+from .kernels import compare
 from .kernels import segments as kernels
 from .plan import NO_VALIDITY, DatasetPlan, FileEntry, Part
 from .storage import HEAD_BYTES, ByteFile, IOStats, LocalFile
@@ -266,6 +267,10 @@ class Source:
 
     def kernel_module(self) -> Any:
         return kernels_numpy if self.backend == "numpy" else kernels
+
+    def mask_of_ranges(self) -> Any:
+        """Return the kernel that compares columns with ranges; see ``kernels/compare.pyi``."""
+        return kernels_numpy.mask_of_ranges if self.backend == "numpy" else compare.mask_of_ranges
 
     def table(self, parts: tuple[Part, ...]) -> Any:
         """Return the kernels' segment table over the mapped files for `parts`, memoised."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import config, threads
+from . import buffers, config, threads
 from .dataset import Source
 from .fields import native
 from .plan import NO_VALIDITY, Part
@@ -125,7 +125,7 @@ def _targets(
     source: Source, parts: tuple[Part, ...], count: int, out: Sequence[NDArray[Any]] | None
 ) -> list[NDArray[Any]]:
     if out is None:
-        return [np.empty(count, native(source.part_dtype(part))) for part in parts]
+        return [buffers.empty(count, native(source.part_dtype(part))) for part in parts]
     if len(out) != len(parts):
         raise ValueError(f"out has {len(out)} arrays for {len(parts)} columns")
     for target, part in zip(out, parts, strict=True):
@@ -146,6 +146,8 @@ def _check_rows(source: Source, rows: Index) -> None:
 
 
 def _mask_offsets(source: Source, rows: Mask) -> NDArray[np.int64]:
+    if rows.offsets is not None:
+        return rows.offsets
     # Counting runs at memory speed: 64 mask bytes are about as much work as one gathered element.
     wanted = threads.wanted_threads(rows.mask.shape[0] // 64, source.thread_cap())
     count: Callable[..., NDArray[np.int64]] = source.kernel_module().mask_offsets

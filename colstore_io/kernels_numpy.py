@@ -24,6 +24,7 @@ __all__ = [
     "first_out_of_range",
     "instruction_sets",
     "interleave",
+    "mask_of_ranges",
     "mask_offsets",
     "openmp_enabled",
     "walk_records",
@@ -37,6 +38,7 @@ _MAX_ROWS = 1 << 62
 _INT64_MAX = (1 << 63) - 1
 _GATHER_ROUTES = ("affine", "uniform", "bucket", "search", "cursor")
 _MASK_ROUTES = ("avx512", "avx2", "portable")
+_RANGE_CODES = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")
 _HEADER_BYTES = 32
 
 
@@ -245,6 +247,47 @@ def mask_offsets(mask: NDArray[np.bool_], *, threads: int = 1) -> NDArray[np.int
         starts = np.arange(0, len(selected), MASK_CHUNK_ROWS)
         np.cumsum(np.add.reduceat(selected.astype(np.int64), starts), out=offsets[1:])
     return offsets
+
+
+def mask_of_ranges(
+    table: SegmentTable,
+    tests: Sequence[tuple[str, Any, bool, Any, bool]],
+    mask: NDArray[np.bool_],
+    *,
+    segments: NDArray[np.bool_] | None = None,
+    threads: int = 1,
+    route: str | None = None,
+) -> NDArray[np.int64]:
+    """Mark the rows that lie in one range per column in `mask`; return ``mask_offsets(mask)``."""
+    _check_threads(threads)
+    if route is not None and route not in _MASK_ROUTES:
+        raise ValueError(f"route must be one of {', '.join(_MASK_ROUTES)}, got {route!r}")
+    if len(tests) != table.n_columns or table.n_columns == 0:
+        raise ValueError(f"one range for each of {table.n_columns} columns is needed, got {len(tests)}")
+    for (code, *_), width in zip(tests, table._itemsize, strict=True):
+        if code not in _RANGE_CODES or int(code[1:]) != width:
+            raise ValueError(f"a range of {code!r} does not fit a column of {width} bytes a value")
+    if mask.shape != (table.n_rows,) or mask.itemsize != 1 or not mask.flags.c_contiguous:
+        raise ValueError(f"mask must be a 1-D array of {table.n_rows} bytes")
+    if segments is not None and segments.shape != (table.n_segments,):
+        raise ValueError(f"segments must be a 1-D array of {table.n_segments} bytes")
+    mask[:] = False
+    for segment in range(table.n_segments):
+        if segments is not None and not segments[segment]:
+            continue
+        rows = mask[int(table._start[segment]) : int(table._stop[segment])]
+        rows[:] = True
+        for column, (code, lo, lo_inclusive, hi, hi_inclusive) in enumerate(tests):
+            values = table._items(column, segment).view(code)
+            if code == "b1":
+                values = values.view(np.uint8) != 0
+            if code[0] == "f":  # also without a bound: NaN lies in no range
+                rows &= ~np.isnan(values)
+            if lo is not None:
+                rows &= values >= lo if lo_inclusive else values > lo
+            if hi is not None:
+                rows &= values <= hi if hi_inclusive else values < hi
+    return mask_offsets(mask)
 
 
 def first_out_of_range(indices: NDArray[np.int64], n_rows: int, *, threads: int = 1) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,17 @@ from .dataset import Source
 from .fields import Schema
 from .materialise import as_validity, read_fields
 from .predicate import ColumnStatistics, ColumnValues, Predicate
-from .selection import Range, RowSelection, compose, normalise
+from .ranges import mask_in_place, ranges_in_place
+from .selection import Mask, Range, RowSelection, compose, normalise
 
 __all__ = ["Rows", "SourceHolder", "matching_runs", "matching_segments", "narrow", "predicate_mask"]
 
 BLOCK_ROWS = 1 << 18
 """Rows whose predicate columns are brought together at once when they are not addressable in place."""
+
+
+_Runs: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+"""Numbers of segments, and global rows [start, stop) of runs within them."""
 
 
 class SourceHolder(Protocol):
@@ -67,7 +72,13 @@ class Rows:
                 self._resolved = normalise(self.key, n)
                 return self._resolved
             outer = self.parent.resolve(source) if self.parent is not None else Range(0, 1, n)
-            key = predicate_mask(source, self.key, outer) if isinstance(self.key, Predicate) else self.key
+            if isinstance(self.key, Predicate):
+                if isinstance(outer, Range) and outer.covers(n):
+                    self._resolved = _select_of_all(source, self.key)
+                    return self._resolved
+                key = predicate_mask(source, self.key, outer)
+            else:
+                key = self.key
             self._resolved = compose(outer, key, n)
         return self._resolved
 
@@ -114,7 +125,7 @@ def predicate_mask(source: Source, predicate: Predicate, rows: RowSelection) -> 
     Over all rows, segments that cannot match by their statistics are not read.
     """
     if isinstance(rows, Range) and rows.covers(source.n_rows):
-        return _mask_of_all(source, predicate)
+        return _select_of_all(source, predicate).mask
     mask = np.empty(rows.count, np.bool_)
     for first in range(0, rows.count, BLOCK_ROWS):
         stop = min(first + BLOCK_ROWS, rows.count)
@@ -123,10 +134,21 @@ def predicate_mask(source: Source, predicate: Predicate, rows: RowSelection) -> 
     return mask
 
 
-def _mask_of_all(source: Source, predicate: Predicate) -> NDArray[np.bool_]:
+def _select_of_all(source: Source, predicate: Predicate) -> Mask:
+    runs = matching_runs(source, predicate)
+    ranges = ranges_in_place(source, predicate)
+    numbers, starts, stops = runs
+    if ranges is not None and (source.blocks is None or 2 * int((stops - starts).sum()) >= source.n_rows):
+        # The kernel looks at whole segments: where an index leaves out most of their rows, the runs are less work.
+        matching = np.zeros(source.plan.segments.n_segments, np.bool_)
+        matching[numbers] = True
+        return mask_in_place(source, ranges, matching)
+    return Mask(_mask_of_runs(source, predicate, runs))
+
+
+def _mask_of_runs(source: Source, predicate: Predicate, runs: _Runs) -> NDArray[np.bool_]:
     segments = source.plan.segments
     mask = np.zeros(source.n_rows, np.bool_)
-    runs = matching_runs(source, predicate)
     numbers, starts, stops = (column.tolist() for column in runs)
     jobs: list[tuple[int, int, Callable[[int, int], dict[str, ColumnValues]]]] = []
     position = 0
@@ -220,9 +242,7 @@ def matching_segments(source: Source, predicate: Predicate) -> NDArray[np.bool_]
     return matching
 
 
-def matching_runs(
-    source: Source, predicate: Predicate
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def matching_runs(source: Source, predicate: Predicate) -> _Runs:
     """Return the runs of rows that can hold a matching row, by the statistics of segments and of indexed blocks.
 
     Returns
@@ -239,9 +259,7 @@ def matching_runs(
     return _runs(source, predicate, possible)
 
 
-def _runs(
-    source: Source, predicate: Predicate, possible: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _runs(source: Source, predicate: Predicate, possible: NDArray[np.bool_]) -> _Runs:
     segments, blocks = source.plan.segments, source.blocks
     assert blocks is not None
     in_block = _may_match(predicate, source.schema, blocks.statistics_of, blocks.n_blocks)

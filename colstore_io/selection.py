@@ -90,13 +90,17 @@ class Mask:
     ----------
     mask : ndarray of bool, shape (n,)
         C-contiguous, one entry per row of the table.
+    offsets : ndarray of int64, optional
+        The kernels' prefix counts (``mask_offsets(mask)``), when whoever made the mask counted it in the same pass.
+        Never kept of a mask that a user gave and may change.
     """
 
-    __slots__ = ("_count", "mask")
+    __slots__ = ("_count", "mask", "offsets")
 
-    def __init__(self, mask: NDArray[np.bool_]) -> None:
+    def __init__(self, mask: NDArray[np.bool_], offsets: NDArray[np.int64] | None = None) -> None:
         self.mask = mask
-        self._count: int | None = None
+        self.offsets = offsets
+        self._count: int | None = None if offsets is None else int(offsets[-1])
 
     @property
     def count(self) -> int:

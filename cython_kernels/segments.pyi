@@ -148,6 +148,8 @@ class SegmentTable:
             If a length is wrong or the mask selects a row in a gap (nothing is written), or if the mask is
             not the one that was counted (`out` is unspecified then; nothing outside it is written).
         """
+    def _capsule(self) -> object:
+        """Return the address of the C table, for other kernel modules; valid while the table lives."""
 
 def mask_offsets(mask: NDArray[np.bool_], *, threads: int = 1) -> NDArray[np.int64]:
     """Count the true rows of `mask` (n,) in chunks of `MASK_CHUNK_ROWS`.

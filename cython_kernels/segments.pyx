@@ -15,6 +15,7 @@ from cpython.buffer cimport (
     PyBuffer_Release,
     PyObject_GetBuffer,
 )
+from cpython.pycapsule cimport PyCapsule_New
 from cython.parallel cimport prange
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -417,6 +418,10 @@ cdef class SegmentTable:
 
     def __reduce__(self):
         raise TypeError("a SegmentTable holds addresses of this process and cannot be pickled")
+
+    def _capsule(self):
+        """Lend the C table to other kernel modules, for as long as they hold on to this object."""
+        return PyCapsule_New(&self.table, "colstore_io.segment_table", NULL)
 
     cdef int pick_route(self, const int64_t *indices, int64_t n, object forced) except -1:
         cdef segment_table *t = &self.table

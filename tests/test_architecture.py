@@ -10,13 +10,13 @@ import pytest
 import colstore_io
 
 FLOORS = [
-    ("errors", "threads", "config", "kernels", "kernels_numpy"),
+    ("errors", "threads", "config", "buffers", "kernels", "kernels_numpy"),
     ("storage", "fields", "arrays"),
     ("formats",),
     ("segments", "selection"),
     ("predicate", "ingest", "writing"),
     ("plan", "dataset", "opening"),
-    ("gather", "materialise"),
+    ("gather", "materialise", "ranges"),
     ("rows", "convert", "convert_pandas", "plain", "preview"),
     ("column", "views", "tables"),
     ("api",),

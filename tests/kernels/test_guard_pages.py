@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from colstore_io.kernels import copy, records, segments
+from colstore_io.kernels import compare, copy, records, segments
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="uses mprotect")
 
@@ -91,6 +91,18 @@ def test_compress_stays_inside_segments_masks_and_outputs(fence: Fence, side: st
                 out = fence.array(int(offsets[-1]) * width, side).view(f"V{width}")
                 table.compress(mask, offsets, out, route=route)
                 np.testing.assert_array_equal(out, values[mask])
+
+
+@pytest.mark.parametrize("side", FENCES)
+@pytest.mark.parametrize("code", ["u1", "i2", "f4", "f8", "u8"])
+def test_comparison_stays_inside_segments_and_mask(fence: Fence, side: str, code: str) -> None:
+    for lengths in LAYOUTS:
+        table, values = fenced_table(fence, lengths, int(code[1]), side)
+        want = values.view(code) >= 1
+        for route in segments.instruction_sets():
+            mask = fence.array(sum(lengths), side).view(np.bool_)
+            compare.mask_of_ranges(table, [(code, 1, True, None, False)], mask, route=route)
+            np.testing.assert_array_equal(mask, want)
 
 
 @pytest.mark.parametrize("side", FENCES)
