@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import config, formats, kernels_numpy
+from . import formats, kernels_numpy, tuning
 from .errors import FormatError
 from .fields import Schema
 from .formats import ShardMeta, Statistics
@@ -112,7 +112,7 @@ class Source:
         return self.token
 
     def thread_cap(self) -> int:
-        cap = config.get_gather_thread_cap()
+        cap = tuning.gather_thread_cap()
         return cap if self.max_workers is None else max(1, min(cap, self.max_workers))
 
     @cached_property

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import config, threads
+from . import threads, tuning
 from .dataset import Source
 from .fields import native
 from .plan import NO_VALIDITY, Part
@@ -187,7 +187,7 @@ def _call(
     elif isinstance(rows, Mask):
         table.compress(rows.mask, offsets, out, threads=granted)
     else:
-        bad = table.take(rows.rows, out, threads=granted, prefetch=config.resolved_prefetch_distance())
+        bad = table.take(rows.rows, out, threads=granted, prefetch=tuning.prefetch_distance(source.n_rows, rows.rows, out))
         if bad >= 0:
             raise out_of_range(int(rows.rows[bad]), source.n_rows)
 

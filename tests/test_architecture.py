@@ -10,7 +10,7 @@ import pytest
 import colstore_io
 
 FLOORS = [
-    ("errors", "threads", "config", "kernels", "kernels_numpy"),
+    ("errors", "threads", "config", "tuning", "kernels", "kernels_numpy"),
     ("storage", "fields", "arrays"),
     ("formats",),
     ("segments", "selection"),
@@ -20,7 +20,7 @@ FLOORS = [
     ("rows", "convert", "convert_pandas", "plain", "preview"),
     ("column", "views", "tables"),
     ("api",),
-    ("cli", "integrations"),
+    ("cli", "calibrate", "integrations"),
 ]
 FLOOR_OF = {module: floor for floor, modules in enumerate(FLOORS) for module in modules}
 PACKAGE = Path(colstore_io.__file__).parent
