@@ -1,4 +1,4 @@
-"""Which thread cap and which look-ahead are best on this machine? Measured, on request only.
+"""Which thread cap, which look-ahead, which way to read cold files is best on this machine? Measured, on request only.
 
 A sweep times every candidate once per round, so that a machine which slows down for a while slows all of them down;
 medians over the rounds decide; the smallest candidate that is nearly as fast as the best one wins, since threads and
@@ -9,18 +9,22 @@ prefetches that gain nothing are taken from somebody else (cstore-behaviour.md 1
 
 from __future__ import annotations
 
+import os
 import statistics
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import config, threads, tuning
+from . import api, config, threads, tuning
 from .kernels import segments as kernels
+from .storage import paging
 
 __all__ = [
     "PREFETCH_CANDIDATES",
@@ -41,6 +45,7 @@ NEARLY = 0.95
 
 THREAD_TOLERANCE = 1
 PREFETCH_TOLERANCE = 2
+POPULATE_TOLERANCE = 0
 """Steps of the candidate list by which the picks of the two halves of the rounds may differ. Neighbouring distances
 measure alike over a wide range (performance.md section 1), so they get one more."""
 
@@ -60,15 +65,15 @@ class _Sizes:
     resident_bytes: int
     dram_bytes: int
     prefetch_indices: int
+    file_rows: int
 
 
 def _sizes(quick: bool) -> _Sizes:
     llc = tuning.last_level_cache()
     if quick:  # 16 MiB and less: the picks are rough, every step is the real one
-        return _Sizes(1 << 20, 1 << 19, 1 << 20, 16 << 20, 1 << 16)
-    return _Sizes(
-        50_000_000, 32_000_000, max(llc // 2, (1 << 20) * 8), min(1 << 30, max(4 * llc, 16 << 20)), 1_000_000
-    )
+        return _Sizes(1 << 20, 1 << 19, 1 << 20, 16 << 20, 1 << 16, 1 << 20)
+    resident, dram = max(llc // 2, 8 << 20), min(1 << 30, max(4 * llc, 16 << 20))
+    return _Sizes(50_000_000, 32_000_000, resident, dram, 1_000_000, 1 << 25)
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -82,6 +87,7 @@ def sweep(
     rounds: int = 10,
     warmup: int = WARMUP_ROUNDS,
     clock: Clock = time.perf_counter,
+    prepare: Callable[[], object] | None = None,
 ) -> dict[int, list[float]]:
     """Time ``run(candidate)`` for every candidate, once a round.
 
@@ -95,6 +101,8 @@ def sweep(
         Rounds before them that do not.
     clock : callable
         Read before and after each run.
+    prepare : callable, optional
+        Called before each run, untimed.
 
     Returns
     -------
@@ -117,6 +125,8 @@ def sweep(
         # Each round begins with another candidate, so that none always follows the same neighbour.
         turn = number % len(candidates)
         for candidate in (*candidates[turn:], *candidates[:turn]):
+            if prepare is not None:
+                prepare()
             begin = clock()
             run(candidate)
             taken = clock() - begin
@@ -212,8 +222,8 @@ class Result:
     Attributes
     ----------
     target : str
-    value : int or dict
-        The thread cap, or the distance of each regime.
+    value : int, dict or str
+        The thread cap, the distance of each regime, or the populate policy.
     measurements : dict
         Median seconds of each candidate (of each regime).
     path : str or None
@@ -263,6 +273,37 @@ def _measure_prefetch(sizes: _Sizes, rounds: int, clock: Clock) -> Result:
     return Result("prefetch", value, measurements)
 
 
+def _measure_populate(sizes: _Sizes, rounds: int, clock: Clock) -> Result:
+    """Read a cold file of one column in each way; the file lies where calibrations do, and is removed afterwards."""
+    names = tuning.POPULATE_CANDIDATES
+    if not paging.AVAILABLE:
+        return Result("populate", "none", {})
+    setting = config.get_populate_policy()
+    folder = tuning.cache_directory()
+    folder = folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir())
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".populate-") as where:
+        path = os.path.join(where, "column.cstore")
+        api.store({"x": np.arange(sizes.file_rows)}, path, show_progress=False).close()
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)  # pages that still have to be written cannot be dropped
+
+            def run(candidate: int) -> None:
+                config.set_populate_policy(names[candidate])
+                with api.open(path) as table:
+                    table["x"].array()
+
+            def drop() -> None:
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+            seconds = sweep(range(len(names)), run, rounds=rounds, clock=clock, prepare=drop)
+        finally:
+            config.set_populate_policy(setting)
+            os.close(fd)
+    chosen = decide("populate", "", seconds, POPULATE_TOLERANCE)
+    return Result("populate", names[chosen], {names[c]: taken for c, taken in medians(seconds).items()})
+
+
 def _text_keys(seconds: Mapping[int, float]) -> dict[str, float]:
     return {str(candidate): taken for candidate, taken in seconds.items()}
 
@@ -270,6 +311,7 @@ def _text_keys(seconds: Mapping[int, float]) -> dict[str, float]:
 _MEASURE: dict[str, Callable[[_Sizes, int, Clock], Result]] = {
     "threads": _measure_threads,
     "prefetch": _measure_prefetch,
+    "populate": _measure_populate,
 }
 
 
@@ -297,7 +339,7 @@ def calibrate(
     Parameters
     ----------
     targets : iterable of str
-        ``"threads"`` and ``"prefetch"``; always measured in this order.
+        ``"threads"``, ``"prefetch"`` and ``"populate"``; always measured in this order.
     rounds : int or mapping of str to int
         Rounds that count, for all targets or by target; two more come before them.
     persist : bool
@@ -323,7 +365,7 @@ def calibrate(
 
     Notes
     -----
-    Takes up to 1.5 GB of memory unless `quick`. An explicit setting in `colstore_io.config` still wins.
+    Takes up to 1.5 GB of memory and 256 MiB on disk unless `quick`. An explicit setting in `colstore_io.config` still wins.
     """
     chosen = _in_order(targets)
     counts = {target: rounds if isinstance(rounds, int) else rounds.get(target, 10) for target in chosen}

@@ -64,12 +64,18 @@ def _add_calibrate(commands: Any) -> None:
     for command in (run, show, clear):
         # Not `choices`: argparse would refuse the empty list.
         command.add_argument(
-            "target", nargs="*", type=_target, metavar="TARGET", help=f"{' or '.join(tuning.TARGETS)}; default all"
+            "target",
+            nargs="*",
+            type=_target,
+            metavar="TARGET",
+            help=f"{' or '.join(tuning.TARGETS)}; default all",
         )
     run.add_argument("--rounds", type=int, default=10, help="rounds that count (default 10)")
     for target in tuning.TARGETS:
         run.add_argument(f"--{target}-rounds", type=int, metavar="N", help=f"the same for {target} alone")
-    run.add_argument("--quick", action="store_true", help="less work: seconds instead of a minute, and rougher")
+    run.add_argument(
+        "--quick", action="store_true", help="less work: seconds instead of a minute, and rougher"
+    )
     run.add_argument("--no-persist", action="store_true", help="print the results without keeping them")
 
 
@@ -100,9 +106,7 @@ def _calibrate(args: argparse.Namespace) -> int:
     rounds = {target: args.rounds if count is None else count for target, count in own.items()}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        results = calibrate.calibrate(
-            targets, rounds=rounds, persist=not args.no_persist, quick=args.quick
-        )
+        results = calibrate.calibrate(targets, rounds=rounds, persist=not args.no_persist, quick=args.quick)
     for warning in caught:
         print(f"colstore-io calibrate: {warning.message}", file=sys.stderr)
     for result in results.values():

@@ -244,9 +244,9 @@ def set_populate_policy(value: Literal["auto", "populate", "willneed", "none"]) 
     ----------
     value : {"auto", "populate", "willneed", "none"}
         For long ranges: ``"populate"`` has the pages read and mapped piece by piece before they are copied (Linux 5.14
-        and later, else as ``"willneed"``), ``"willneed"`` asks for them ahead of the copy, ``"auto"`` chooses by the
-        read-ahead of the device. Few scattered rows are asked for page by page under each of these. ``"none"`` never
-        looks and leaves all to page faults.
+        and later, else as ``"willneed"``), ``"willneed"`` asks for them ahead of the copy, ``"none"`` leaves them to
+        the read-ahead of the system, and ``"auto"`` is what calibration found best, or ``"none"`` where nothing was
+        calibrated. Scattered rows are asked for page by page unless this is explicitly ``"none"``.
     """
     if value not in POPULATE_POLICIES:
         raise ValueError(f"populate_policy must be one of {', '.join(POPULATE_POLICIES)}, got {value!r}")

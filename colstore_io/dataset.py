@@ -64,6 +64,8 @@ class Source:
         self.n_rows = self.plan.n_rows
         self._maps: tuple[NDArray[np.uint8] | None, ...] | None = None
         self._tables: dict[tuple[Part, ...], Any] = {}
+        self._bases: dict[tuple[Part, ...], NDArray[np.int64]] = {}
+        self.memo: dict[Any, Any] = {}  # of `cold`: what it found out about these mappings
         self._columns: dict[Part, NDArray[Any]] = {}
         self._keep: list[NDArray[Any]] = []  # buffers that tables point into, besides the mappings
         self._lock = threading.Lock()  # guards the memos above; no other lock is taken under it
@@ -200,6 +202,14 @@ class Source:
             bases[absent] = ones.ctypes.data - segments.row_start[:-1][absent]
         return bases
 
+    def addresses(self, parts: tuple[Part, ...]) -> NDArray[np.int64]:
+        """Return `bases` of each of `parts`, shape (len(parts), S), memoised."""
+        base = self._bases.get(parts)
+        if base is None:
+            stacked = np.ascontiguousarray(np.stack([self.bases(part) for part in parts]), np.int64)
+            base = self._bases.setdefault(parts, stacked)
+        return base
+
     def kernel_module(self) -> Any:
         return kernels_numpy if self.backend == "numpy" else kernels
 
@@ -209,11 +219,10 @@ class Source:
         if table is None:
             with self._lock:
                 segments = self.plan.segments
-                base = np.stack([self.bases(part) for part in parts])
                 table = self.kernel_module().SegmentTable(
                     segments.row_start[:-1],
                     segments.row_start[1:],
-                    np.ascontiguousarray(base, np.int64),
+                    self.addresses(parts),
                     np.array([self.part_dtype(part).itemsize for part in parts], np.int64),
                     segments.n_rows,
                     segments.uniform_rows,

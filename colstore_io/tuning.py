@@ -28,6 +28,7 @@ from . import config, threads
 
 __all__ = [
     "CALIBRATION_VERSION",
+    "POPULATE_CANDIDATES",
     "REGIMES",
     "TARGETS",
     "Calibration",
@@ -58,9 +59,8 @@ REGIMES = ("resident_unsorted", "resident_sorted", "dram_unsorted", "dram_sorted
 DEFAULT_LLC_BYTES = 32 << 20
 """Taken for the last-level cache where the system does not tell."""
 
-READAHEAD_KIB = 1024
-"""From this read-ahead of the device on, the system's own read-ahead keeps up with a sequential copy: 200 MB cold in 147
-ms against 233 with ``MADV_POPULATE_READ`` at 8 MiB of read-ahead, but 156 against 62 ms per 160 MB at 128 KiB."""
+POPULATE_CANDIDATES = ("none", "willneed", "populate")
+"""Ways to bring in a long cold range, the least intrusive first."""
 
 SORT_SAMPLES = 16
 _SAMPLE_FRACTIONS = np.arange(SORT_SAMPLES) / (SORT_SAMPLES - 1)
@@ -144,12 +144,20 @@ def _check_prefetch(payload: Mapping[str, Any]) -> dict[str, int] | None:
     table = payload.get("prefetch_distances")
     if not isinstance(table, dict) or set(table) != set(REGIMES):
         return None
-    return table if all(_is_count(value, 0, config.MAX_PREFETCH_DISTANCE) for value in table.values()) else None
+    return (
+        table if all(_is_count(value, 0, config.MAX_PREFETCH_DISTANCE) for value in table.values()) else None
+    )
+
+
+def _check_populate(payload: Mapping[str, Any]) -> str | None:
+    policy = payload.get("populate_policy")
+    return policy if isinstance(policy, str) and policy in POPULATE_CANDIDATES else None
 
 
 _CHECKS: dict[str, tuple[str, Callable[[Mapping[str, Any]], Any]]] = {
     "threads": ("thread_cap", _check_threads),
     "prefetch": ("prefetch_distances", _check_prefetch),
+    "populate": ("populate_policy", _check_populate),
 }
 TARGETS = tuple(_CHECKS)
 """What can be calibrated, in the order in which it is: the look-ahead is measured at the calibrated thread cap."""
@@ -164,8 +172,8 @@ class Calibration:
     path : Path
     status : {"match", "missing", "broken", "foreign"}
         Only the result of a ``"match"`` is used.
-    result : int, dict, or None
-        The thread cap, or the distance of each regime.
+    result : int, dict, str, or None
+        The thread cap, the distance of each regime, or the populate policy.
     timestamp : str
         When it was measured; empty unless it matches.
     """
@@ -367,27 +375,17 @@ def prefetch_distance(n_rows: int, indices: NDArray[np.int64], out: Any) -> int:
     return table[regime(n_rows * row_bytes, ascending)]
 
 
-@functools.lru_cache(256)
-def _device_readahead_kib(device: int) -> int | None:
-    """Read-ahead of a device in KiB, ``None`` where the system does not tell (memory and network file systems)."""
-    try:
-        name = f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb"
-        with open(name, encoding="ascii") as handle:
-            return int(handle.read())
-    except (OSError, ValueError, AttributeError):
-        return None
-
-
-def populate_policy(device: int) -> Literal["populate", "willneed", "none"]:
+def populate_policy() -> Literal["populate", "willneed", "none"]:
     """Return how a long read over a cold mapping brings its pages in.
 
-    Parameters
-    ----------
-    device : int
-        ``st_dev`` of the file. Without an explicit setting its read-ahead decides; see `READAHEAD_KIB`.
+    Notes
+    -----
+    The default leaves it to the read-ahead of the system. Which way is best depends on the kernel and the device: 160 MB
+    took 62 ms with ``MADV_POPULATE_READ`` against 156 without on one machine, 200 MB took 233 ms with it against 147
+    without on another (Linux 6.18, 8 MiB of read-ahead). So it is a matter of calibration.
     """
     policy = config.get_populate_policy()
     if policy != "auto":
         return policy
-    readahead = _device_readahead_kib(device)
-    return "none" if readahead is None or readahead >= READAHEAD_KIB else "populate"
+    calibrated: Literal["populate", "willneed", "none"] | None = _calibrated("populate")
+    return "none" if calibrated is None else calibrated

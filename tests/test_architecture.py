@@ -16,7 +16,7 @@ FLOORS = [
     ("segments", "selection"),
     ("predicate", "ingest", "writing"),
     ("plan", "dataset", "opening"),
-    ("gather", "materialise"),
+    ("cold", "gather", "materialise"),
     ("rows", "convert", "convert_pandas", "plain", "preview"),
     ("column", "views", "tables"),
     ("api",),

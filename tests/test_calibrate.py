@@ -41,7 +41,11 @@ def test_the_pick_is_nearly_as_fast_as_the_best_and_nothing_smaller_is(seconds):
 
 @given(tables, st.floats(0.1, 10))
 def test_the_pick_does_not_depend_on_the_unit(seconds, unit):
-    near = [taken for taken in seconds.values() if abs(taken * calibrate.NEARLY / min(seconds.values()) - 1) < 1e-9]
+    near = [
+        taken
+        for taken in seconds.values()
+        if abs(taken * calibrate.NEARLY / min(seconds.values()) - 1) < 1e-9
+    ]
     if not near:
         assert calibrate.pick({c: taken * unit for c, taken in seconds.items()}) == calibrate.pick(seconds)
 
@@ -109,7 +113,9 @@ def test_impossible_sweeps_are_refused(arguments):
 # -- stability
 
 
-@given(st.dictionaries(st.integers(0, 9), st.lists(times, min_size=6, max_size=6), min_size=1), st.integers(0, 3))
+@given(
+    st.dictionaries(st.integers(0, 9), st.lists(times, min_size=6, max_size=6), min_size=1), st.integers(0, 3)
+)
 def test_unstable_means_that_the_halves_pick_further_apart_than_tolerated(seconds, tolerance):
     order = sorted(seconds)
     first = calibrate.pick({c: statistics.median(t[:3]) for c, t in seconds.items()})
@@ -144,16 +150,20 @@ def ticking():
 
 @pytest.fixture
 def _tiny(monkeypatch):
-    monkeypatch.setattr(calibrate, "_sizes", lambda quick: calibrate._Sizes(1000, 500, 8000, 16000, 300))
+    monkeypatch.setattr(
+        calibrate, "_sizes", lambda quick: calibrate._Sizes(1000, 500, 8000, 16000, 300, 1000)
+    )
 
 
 @pytest.mark.usefixtures("_tiny")
 def test_results_are_used_at_once_and_kept():
-    results = calibrate.calibrate(["prefetch", "threads"], rounds=2, clock=ticking())
-    assert list(results) == ["threads", "prefetch"]  # whatever the order given
+    results = calibrate.calibrate(["populate", "prefetch", "threads"], rounds=2, clock=ticking())
+    assert list(results) == ["threads", "prefetch", "populate"]  # whatever the order given
     assert results["threads"].value == 1
     assert results["prefetch"].value == dict.fromkeys(tuning.REGIMES, 0)
     assert config.get_gather_thread_cap() == 1
+    assert results["populate"].value == "none"
+    assert config.get_populate_policy() == "auto"
     for target, result in results.items():
         known = tuning.inspect(target)
         assert (known.status, known.result, str(known.path)) == ("match", result.value, result.path)
@@ -210,18 +220,18 @@ def test_calibrate_run_show_clear(capsys):
         warnings.simplefilter("ignore")  # a busy machine
         assert main(["calibrate", "run", "--quick", "--rounds", "1", "--prefetch-rounds", "2"]) == 0
     out = capsys.readouterr().out
-    assert [line.split()[0] for line in out.splitlines()] == ["threads", "prefetch"]
+    assert [line.split()[0] for line in out.splitlines()] == ["threads", "prefetch", "populate"]
     assert main(["calibrate", "show"]) == 0
     out = capsys.readouterr().out
     assert tuning.fingerprint() in out
-    assert out.count("  match  ") == 2
+    assert out.count("  match  ") == 3
     assert str(tuning.cache_path("threads")) in out
     assert main(["calibrate", "clear", "threads"]) == 0
     assert capsys.readouterr().out == "threads: removed\n"
     assert main(["calibrate", "show", "threads"]) == 0
     assert "missing" in capsys.readouterr().out
     assert main(["calibrate", "clear"]) == 0
-    assert capsys.readouterr().out == "threads: there was nothing\nprefetch: removed\n"
+    assert capsys.readouterr().out == "threads: there was nothing\nprefetch: removed\npopulate: removed\n"
 
 
 @pytest.mark.usefixtures("_tiny")

@@ -69,7 +69,9 @@ def test_the_distance_follows_size_and_order(monkeypatch):
     monkeypatch.setattr(tuning, "last_level_cache", lambda: 1_000_000)
     descending = ROWS[::-1].copy()
     one = np.empty(0, "f8")
-    assert tuning.prefetch_distance(125_000, descending, one) == 4  # as large as the cache still counts as within
+    assert (
+        tuning.prefetch_distance(125_000, descending, one) == 4
+    )  # as large as the cache still counts as within
     assert tuning.prefetch_distance(125_000, ROWS, one) == 0
     assert tuning.prefetch_distance(125_001, descending, one) == 32
     assert tuning.prefetch_distance(125_001, ROWS, one) == 64
@@ -101,9 +103,9 @@ def test_import_and_open_read_no_calibration(tmp_path):
 def test_clear_removes_the_file_and_goes_back_to_the_default():
     tuning.save("threads", 3, {})
     assert config.get_gather_thread_cap() == 3
-    assert tuning.clear() == {"threads": True, "prefetch": False}
+    assert tuning.clear() == {"threads": True, "prefetch": False, "populate": False}
     assert config.get_gather_thread_cap() == tuning._default_thread_cap()
-    assert tuning.clear() == {"threads": False, "prefetch": False}
+    assert tuning.clear() == dict.fromkeys(tuning.TARGETS, False)
 
 
 def test_clear_can_leave_this_process_alone():
@@ -169,7 +171,16 @@ def test_a_table_of_distances_is_whole_or_ignored(table):
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"\xff\xfe", b"[]", b"null", b"[" * 200_000, b" " * (tuning.MAX_CACHE_BYTES + 1), b"1" * 5000],
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b"null",
+        b"[" * 200_000,
+        b" " * (tuning.MAX_CACHE_BYTES + 1),
+        b"1" * 5000,
+    ],
     ids=["empty", "cut", "encoding", "list", "null", "nested", "oversized", "digits"],
 )
 def test_broken_files_are_ignored(data):
@@ -231,12 +242,20 @@ def test_the_sampler_only_rejects():
     assert not tuning.looks_sorted(np.random.default_rng(0).permutation(1 << 16))
 
 
-@pytest.mark.parametrize(("readahead", "want"), [(128, "populate"), (8192, "none"), (None, "none")])
-def test_the_populate_policy_follows_the_device_unless_set(monkeypatch, readahead, want):
-    monkeypatch.setattr(tuning, "_device_readahead_kib", lambda device: readahead)
-    assert tuning.populate_policy(1) == want
+def test_the_populate_policy_is_set_or_calibrated_or_none():
+    assert tuning.populate_policy() == "none"
+    tuning.forget()
+    tuning.save("populate", "populate", {})
+    assert tuning.populate_policy() == "populate"
     config.set_populate_policy("willneed")
-    assert tuning.populate_policy(1) == "willneed"
+    assert tuning.populate_policy() == "willneed"
+
+
+@pytest.mark.parametrize("value", ["auto", "", None, ["none"], 1])
+def test_a_calibrated_policy_that_is_none_of_ours_is_ignored(value):
+    tuning.save("populate", value, {})
+    assert tuning.inspect("populate").status == "broken"
+    assert tuning.populate_policy() == "none"
 
 
 def test_bad_policies_are_refused():

@@ -120,6 +120,15 @@ class LocalFile(ByteFile):
             self._token = f"stat:{size}:{mtime_ns}:{inode}"
         return self._token
 
+    @property
+    def local_path(self) -> str:
+        return self._path
+
+    @property
+    def madvise(self) -> str | None:
+        """What the user told the kernel about the mapping."""
+        return self._options.madvise
+
     # -- is it still the file that was opened?
 
     def stat_changed(self) -> bool:
