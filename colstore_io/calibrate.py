@@ -365,7 +365,8 @@ def calibrate(
 
     Notes
     -----
-    Takes up to 1.5 GB of memory and 256 MiB on disk unless `quick`. An explicit setting in `colstore_io.config` still wins.
+    Takes up to 1.5 GB of memory and 256 MiB on disk unless `quick`. An explicit setting in
+    `colstore_io.config` still wins.
     """
     chosen = _in_order(targets)
     counts = {target: rounds if isinstance(rounds, int) else rounds.get(target, 10) for target in chosen}

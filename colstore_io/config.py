@@ -88,7 +88,7 @@ def explicit_gather_thread_cap() -> int | None:
 
 
 def get_gather_thread_cap() -> int:
-    """Return the upper bound of threads per kernel call: the one set, else the calibrated one, else the usable cores."""
+    """Return the bound of threads per kernel call: the one set, else the calibrated one, else the usable cores."""
     from . import tuning  # above this module: it weighs settings against calibrations
 
     return tuning.gather_thread_cap()

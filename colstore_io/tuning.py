@@ -59,7 +59,7 @@ REGIMES = ("resident_unsorted", "resident_sorted", "dram_unsorted", "dram_sorted
 DEFAULT_LLC_BYTES = 32 << 20
 """Taken for the last-level cache where the system does not tell."""
 
-POPULATE_CANDIDATES = ("none", "willneed", "populate")
+POPULATE_CANDIDATES: tuple[Literal["none", "willneed", "populate"], ...] = ("none", "willneed", "populate")
 """Ways to bring in a long cold range, the least intrusive first."""
 
 SORT_SAMPLES = 16
@@ -380,9 +380,9 @@ def populate_policy() -> Literal["populate", "willneed", "none"]:
 
     Notes
     -----
-    The default leaves it to the read-ahead of the system. Which way is best depends on the kernel and the device: 160 MB
-    took 62 ms with ``MADV_POPULATE_READ`` against 156 without on one machine, 200 MB took 233 ms with it against 147
-    without on another (Linux 6.18, 8 MiB of read-ahead). So it is a matter of calibration.
+    The default leaves it to the read-ahead of the system. Which way is best depends on kernel and device: 160 MB
+    took 62 ms with ``MADV_POPULATE_READ`` against 156 without on one machine, 200 MB took 233 against 147 on another
+    (Linux 6.18, 8 MiB of read-ahead). So it is a matter of calibration.
     """
     policy = config.get_populate_policy()
     if policy != "auto":

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..errors import StaleDatasetError, StorageError, TruncatedFileError
+from . import numa
 from .files import ByteFile, IOStats
 from .filesystems import local_token
 from .mapping import Descriptor, advise, descriptors, map_descriptor, mappings
@@ -258,6 +259,9 @@ class LocalFile(ByteFile):
             array, owner = map_descriptor(descriptor.fd, end)
         except (OSError, ValueError) as exc:
             raise StorageError(f"cannot map {self.spelling}: {exc}. Try mmap=False.") from exc
+        numa.interleave_mapping(
+            array.ctypes.data, end
+        )  # before the advice: that may bring in the first pages
         advise(array, self._options.madvise, self._options.mlock, self.spelling)
         mappings.put(key, array, owner)
         return array

@@ -116,7 +116,7 @@ def populate(address: int, length: int) -> bool:
 
 
 def memory_limit() -> int:
-    """Return the bytes that may be brought in at once: a quarter of what the machine and the control group have left."""
+    """Return the bytes that may be brought in at once: a quarter of what machine and control group have left."""
     available = _field("/proc/meminfo", "MemAvailable:")
     left = [64 << 20] if available is None else [available << 10]
     try:
