@@ -121,7 +121,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)
 
 
 if "dask.dataframe" in sys.modules:  # then `dask.dataframe.read_colstore` is expected to be there

@@ -17,6 +17,7 @@ from .storage import IOStats
 from .tables import Dataset, Reader, Table
 from .writing import compaction, shards
 from .writing import writer as writing
+from .writing.appender import Appender
 from .writing.manifest import vacuum
 from .writing.shards import append
 
@@ -38,7 +39,20 @@ __all__ = [
 ]
 
 
-def open(path: Any, **options: Any) -> Reader | Dataset:
+def open(
+    path: Any,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    filesystem: Any = None,
+    mmap: bool = True,
+    madvise: str | None = "default",
+    mlock: bool = False,
+    backend: str | None = None,
+    max_workers: int | None = None,
+    on_mismatch: Literal["strict", "drop"] = "strict",
+    on_empty_file: Literal["error", "skip"] = "error",
+    ignore_manifest: bool = False,
+) -> Reader | Dataset:
     """Open a file, or several as one table.
 
     Parameters
@@ -55,7 +69,7 @@ def open(path: Any, **options: Any) -> Reader | Dataset:
     mmap : bool, default True
         False reads local files with ``pread``: slower, but safe when another program may cut the file short.
     madvise : {"normal", "sequential", "random", "willneed", "dontneed"}, optional
-        Advice to the kernel about mapped pages. Default: none.
+        Advice to the kernel about mapped pages. Default: the setting in `config`, which is no advice.
     mlock : bool, default False
         Lock the mapped pages into memory; failure only warns.
     backend : {"cpp", "numpy"}, optional
@@ -83,11 +97,22 @@ def open(path: Any, **options: Any) -> Reader | Dataset:
     SchemaMismatchError
         If the files do not fit together.
     """
+    options: dict[str, Any] = {
+        "storage_options": storage_options,
+        "filesystem": filesystem,
+        "mmap": mmap,
+        "mlock": mlock,
+        "backend": backend,
+        "max_workers": max_workers,
+        "on_mismatch": on_mismatch,
+        "on_empty_file": on_empty_file,
+        "ignore_manifest": ignore_manifest,
+    }
+    if madvise != "default":
+        options["madvise"] = madvise
     checked = OpenOptions.checked(**options)
-    if isinstance(path, (list, tuple)):
+    if isinstance(path, (list, tuple, Table)):
         return Dataset(path, **options)
-    if isinstance(path, Table):
-        return Dataset([path], **options)
     opened = open_source(path, checked)
     return Reader(opened) if opened.kind == "file" else Dataset(opened, **options)
 
@@ -172,25 +197,77 @@ def store(
     return Reader(path, storage_options=storage_options, **open_options)
 
 
-def create(path: Any, **options: Any) -> writing.Writer:
+def create(
+    path: Any,
+    *,
+    statistics: bool = False,
+    strings: Literal["unicode", "bytes"] = "unicode",
+    string_width: Mapping[str, int] | None = None,
+    nullable: Sequence[str] | bool | None = None,
+    attrs: Mapping[str, Any] | None = None,
+    column_attrs: Mapping[str, Mapping[str, Any]] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> writing.Writer:
     """Start a new file and return its streaming writer; `FileExistsError` if the file exists.
 
-    See `Writer` for `options` (``statistics``, ``strings``, ``string_width``, ``nullable``, ``attrs``).
+    The options are those of `store`.
     """
-    return writing.Writer(path, mode="create", **options)
+    return writing.Writer(
+        path,
+        mode="create",
+        statistics=statistics,
+        strings=strings,
+        string_width=string_width,
+        nullable=nullable,
+        attrs=attrs,
+        column_attrs=column_attrs,
+        storage_options=storage_options,
+    )
 
 
-def recreate(path: Any, **options: Any) -> writing.Writer:
+def recreate(
+    path: Any,
+    *,
+    statistics: bool = False,
+    strings: Literal["unicode", "bytes"] = "unicode",
+    string_width: Mapping[str, int] | None = None,
+    nullable: Sequence[str] | bool | None = None,
+    attrs: Mapping[str, Any] | None = None,
+    column_attrs: Mapping[str, Mapping[str, Any]] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> writing.Writer:
     """Replace a file by a new one and return its streaming writer.
 
-    Readers see the old file until the first commit; open ones keep it after that too.
+    Readers see the old file until the first commit; open ones keep it after that too. The options are those of `store`.
     """
-    return writing.Writer(path, mode="recreate", **options)
+    return writing.Writer(
+        path,
+        mode="recreate",
+        statistics=statistics,
+        strings=strings,
+        string_width=string_width,
+        nullable=nullable,
+        attrs=attrs,
+        column_attrs=column_attrs,
+        storage_options=storage_options,
+    )
 
 
-def update(path: Any, **options: Any) -> writing.Writer:
-    """Append to an existing file and return its streaming writer; `FileNotFoundError` if there is none."""
-    return writing.Writer(path, mode="update", **options)
+def update(
+    path: Any,
+    *,
+    statistics: bool = False,
+    strings: Literal["unicode", "bytes"] = "unicode",
+    storage_options: Mapping[str, Any] | None = None,
+) -> writing.Writer:
+    """Append to an existing file and return its streaming writer; `FileNotFoundError` if there is none.
+
+    Columns, text widths and attributes are those of the file. Without ``statistics=True`` an existing statistics
+    footer is dropped.
+    """
+    return writing.Writer(
+        path, mode="update", statistics=statistics, strings=strings, storage_options=storage_options
+    )
 
 
 def compact(
@@ -228,15 +305,20 @@ def concat(
     if out is None:
         return dataset
     try:
-        shards.concat_table(dataset, out, memory_budget=memory_budget)
+        shards.concat_table(
+            dataset,
+            out,
+            memory_budget=memory_budget,
+            storage_options=open_options.get("storage_options"),
+            filesystem=open_options.get("filesystem"),
+        )
     finally:
         dataset.close()
     return Reader(out, **open_options)
 
 
-def appender(directory: Any, **options: Any) -> shards.Appender:
-    """Return a streaming appender that rolls a new shard whenever enough rows are buffered. See `Appender`."""
-    return shards.Appender(directory, **options)
+appender = Appender
+"""Start a streaming appender to a directory; see `Appender`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"colstore-io {cs.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def add(name: str, text: str) -> argparse.ArgumentParser:
+    def add(name: str, text: str, what: str = "file, directory, pattern or URL") -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=text)
-        command.add_argument("path", nargs="+", help="file, directory, pattern or URL")
+        command.add_argument("path", nargs="+", help=what)
         command.add_argument(
             "--storage-option",
             action="append",
@@ -47,7 +47,9 @@ def _parser() -> argparse.ArgumentParser:
     head.add_argument("-c", "--columns", help="column names, separated by commas")
     head.add_argument("-q", "--query", help='only rows where this holds, e.g. "delay > 60"')
     add("verify", "Check everything the format allows; exit status 1 when a file is damaged.")
-    compact = add("compact", "Merge the records of each file into one, in place or into another file.")
+    compact = add(
+        "compact", "Merge the records of each file into one, in place or into another file.", "file"
+    )
     compact.add_argument("-o", "--out", help="write here and leave the source as it is (one source only)")
     _add_calibrate(commands)
     return parser

@@ -68,7 +68,10 @@ def frame(
     ValueError
         If names repeat, `dtype_backend` is unknown, or `copy=False` cannot be kept; names the column.
     """
-    import pandas as pd
+    try:
+        import pandas as pd
+    except ImportError:
+        raise ImportError("frame() needs pandas: pip install 'colstore_io[pandas]'") from None
 
     if dtype_backend not in (None, "numpy_nullable", "pyarrow"):
         raise ValueError(f"dtype_backend must be 'numpy_nullable', 'pyarrow' or None, got {dtype_backend!r}")

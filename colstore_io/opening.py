@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import os
 import re
 import warnings
@@ -52,6 +54,16 @@ class OpenOptions:
         ValueError
             For a value that is not allowed.
         """
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in options:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, n=1)
+                hint = (
+                    f"did you mean {close[0]!r}?"
+                    if close
+                    else f"the options of open() are {', '.join(known)}"
+                )
+                raise TypeError(f"unexpected option {name!r}; {hint}")
         options.setdefault("madvise", config.get_default_madvise())
         if options.get("backend") is None:
             options["backend"] = config.get_default_backend()

@@ -71,10 +71,14 @@ class Rows:
         return self._resolved
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return (self.parent, self.key, self._resolved)
+        return (
+            self.parent,
+            self.key,
+        )  # what the chain says, not the mask over all rows that it may have become
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.parent, self.key, self._resolved = state
+        self.parent, self.key = state
+        self._resolved = None
 
     def describe(self) -> str:
         """Return the chain as text, for representations that must not read data."""

@@ -189,6 +189,8 @@ def _from_range(key: range, n: int) -> RowSelection:
 def _from_array(key: Any, n: int) -> RowSelection:
     if isinstance(key, np.ndarray):
         array = key
+    elif (mask := _nullable_mask(key)) is not None:
+        array = mask
     else:
         try:
             array = np.asarray(key)
@@ -212,6 +214,17 @@ def _from_array(key: Any, n: int) -> RowSelection:
     if kind in "iu":
         return Index(np.ascontiguousarray(array, dtype=np.int64))
     raise IndexError(f"row selectors are integer or boolean arrays, got dtype {array.dtype}")
+
+
+def _nullable_mask(key: Any) -> NDArray[np.bool_] | None:
+    """Return a mask out of an Arrow or pandas boolean array, where a null selects nothing; None for other keys."""
+    kind = str(getattr(key, "type", None) or getattr(key, "dtype", None))
+    if kind == "bool" and hasattr(key, "fill_null"):  # pyarrow.Array, ChunkedArray
+        return np.asarray(key.fill_null(False), dtype=np.bool_)
+    if kind in ("boolean", "bool[pyarrow]") and hasattr(key, "to_numpy"):  # pandas, masked or Arrow-backed
+        filled: NDArray[np.bool_] = key.to_numpy(dtype=np.bool_, na_value=False)
+        return filled
+    return None
 
 
 def compose(outer: RowSelection, key: Any, n: int) -> RowSelection:

@@ -93,6 +93,9 @@ class TableOps:
     def __iter__(self) -> Iterator[str]:
         return iter(self.columns)
 
+    def _ipython_key_completions_(self) -> list[str]:
+        return self.columns
+
     def __contains__(self, name: object) -> bool:
         return name in self.columns
 
@@ -158,6 +161,10 @@ class TableOps:
         ValueError
             If a name is repeated, or none is given.
         """
+        if len(names) == 1 and isinstance(names[0], (list, tuple)):
+            raise TypeError(
+                f"select() takes names one by one: select({', '.join(map(repr, names[0]))}), or table[names]"
+            )
         if not names:
             raise ValueError("select() needs at least one column name")
         if len(set(names)) != len(names):

@@ -214,3 +214,16 @@ def test_tables_and_views_can_be_stored_and_appended_as_they_are(table, tmp_path
     with cs.open(tmp_path / "dir") as joined:
         assert joined.n_rows == 230
         assert joined["text"].array().to_pylist()[30:] == opened["text"].array().to_pylist()
+
+
+def test_masks_with_nulls_select_what_is_true(table):
+    opened, data = table
+    want = np.flatnonzero((data["number"] > 0).fillna(False))
+    for mask in (
+        opened["number"] > 0,
+        pa.chunked_array([opened["number"] > 0]),
+        (data["number"] > 0).array,
+        data["number"] > 0,
+        pd.array((data["number"] > 0).array, dtype="boolean[pyarrow]"),
+    ):
+        np.testing.assert_array_equal(opened[mask, "plain"].array(), want)

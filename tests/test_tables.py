@@ -290,8 +290,11 @@ def test_pickle_carries_paths_not_data(table):
     with pickle.loads(blob) as again:
         assert again.columns == table.columns
         np.testing.assert_array_equal(again[::7, "x"].array(), DATA["x"][::7])
-    view = pickle.loads(pickle.dumps(table.query("x > 0")["id"]))
-    np.testing.assert_array_equal(view.array(), DATA["id"][DATA["x"] > 0])
+    lazy = table.query("x > 0")["id"]
+    unread = pickle.dumps(lazy)
+    np.testing.assert_array_equal(pickle.loads(unread).array(), DATA["id"][DATA["x"] > 0])
+    lazy.array()
+    assert len(pickle.dumps(lazy)) <= len(unread) + 50  # the mask over all rows stays here
 
 
 def test_reads_from_several_threads(table):
@@ -465,3 +468,15 @@ def test_big_endian_and_mixed_order_columns_read_native(shared):
             np.testing.assert_array_equal(ds[::-1, name].array(), whole[::-1])
             with pytest.raises(ValueError, match="byte order"):
                 ds[name].array(copy=False)
+
+
+def test_misspelt_options_are_named_with_the_right_spelling(files):
+    path = files["one record"][0]
+    with pytest.raises(TypeError, match="mmapp"):
+        cs.open(path, mmapp=False)
+    with pytest.raises(TypeError, match="did you mean 'on_mismatch'"):
+        cs.Dataset([path], on_mismatsh="drop")
+    with pytest.raises(TypeError, match="one by one"):
+        cs.open(path).select(["x", "id"])
+    with pytest.raises(FileExistsError, match="recreate"):
+        cs.store(DATA, path)

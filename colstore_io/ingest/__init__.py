@@ -108,6 +108,8 @@ def _refuse(data: Any) -> TypeError:
         hint = f"it is a plain ndarray of dtype {data.dtype}: pass {{'name': array}} or a structured array"
     elif is_stream(data):
         hint = "it is a stream: it is stored batch by batch"
+    elif hasattr(data, "__dask_graph__"):
+        hint = "it is a Dask collection: append its computed partitions one by one to a directory"
     elif isinstance(data, (list, tuple)):
         hint = "pass a dict of columns; a list of frames belongs into iter(...)"
     elif hasattr(data, "__array__"):
@@ -460,7 +462,8 @@ def _stream(data: Any, options: _Options) -> Iterator[Batch]:
                 item = next(items)
             except StopIteration:
                 break
-            if not (isinstance(item, Mapping) and not item):  # {} is no rows of no schema
+            known = options.like is not None
+            if not (isinstance(item, Mapping) and not item) and not (known and _is_empty_frame(item)):
                 batch = _ingest_item(item, options, number)
                 if batch.n_rows:
                     if options.like is None:
@@ -481,6 +484,11 @@ def _stream(data: Any, options: _Options) -> Iterator[Batch]:
         yield empty
     finally:
         release()
+
+
+def _is_empty_frame(item: Any) -> bool:
+    """Tell a pandas frame without rows, whose object columns say nothing of what they would hold."""
+    return is_frame(item) and len(item) == 0
 
 
 def _no_rows(schema: Schema) -> Batch:

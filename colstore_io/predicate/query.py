@@ -291,7 +291,8 @@ class _Parser:
                     parts.append(call(_OPERATORS[type(op)], left, right))
             else:
                 raise self._error_at(
-                    node, f"unsupported comparison {type(op).__name__}; use == None, or col(...).isna()"
+                    node,
+                    f"unsupported comparison {type(op).__name__}; for missing values use where(col(...).isna())",
                 )
             left_node = right_node
         return parts[0] if len(parts) == 1 else call("logical_and", *parts)

@@ -37,6 +37,8 @@ __all__ = [
     "write_small_file",
 ]
 
+EXISTS = "the file exists; mode='recreate' replaces it, update() appends to it"
+
 _NAME_MAX = 255
 
 
@@ -132,7 +134,7 @@ def publish_new(temporary: str, target: str) -> None:
     try:
         os.link(temporary, target, follow_symlinks=False)
     except FileExistsError:
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from None
+        raise FileExistsError(errno.EEXIST, EXISTS, target) from None
     except (OSError, NotImplementedError) as exc:
         known = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL, errno.EACCES)
         if isinstance(exc, OSError) and exc.errno not in known:
@@ -281,7 +283,7 @@ class Replacement:
         work_path: str | None = None,
     ) -> None:
         if exclusive and os.path.lexists(target):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+            raise FileExistsError(errno.EEXIST, EXISTS, target)
         self.target = os.path.realpath(target)
         self._exclusive = exclusive
         self._lock = lock

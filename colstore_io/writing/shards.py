@@ -179,7 +179,14 @@ def _like_first(schema: Schema, first: Schema) -> Schema:
     return Schema(tuple(fields), schema.attrs)
 
 
-def concat_table(table: Any, out: str | os.PathLike[str], *, memory_budget: int | None = None) -> Path | str:
+def concat_table(
+    table: Any,
+    out: str | os.PathLike[str],
+    *,
+    memory_budget: int | None = None,
+    storage_options: Any = None,
+    filesystem: Any = None,
+) -> Path | str:
     """Write an open reader or dataset as one single-record file; see `compaction.concat_files`.
 
     `memory_budget` is accepted for symmetry: bytes are copied in pieces of 8 MiB whatever it says.
@@ -187,4 +194,10 @@ def concat_table(table: Any, out: str | os.PathLike[str], *, memory_budget: int 
     source = table.readable_source()
     if not source.files:
         raise ValueError("nothing to write: concat needs at least one source with a file")
-    return concat_files(read_sources(source.files), out, schema=source.schema)
+    return concat_files(
+        read_sources(source.files),
+        out,
+        schema=source.schema,
+        storage_options=storage_options,
+        filesystem=filesystem,
+    )

@@ -16,7 +16,7 @@ from .batch_schema import Attributes, check_columns
 from .compaction import finishing, merge_records
 from .merging import read_sources
 from .progress import check_batch_size, report_writes
-from .publish import Destination, Replacement, Target, Upload, resolve_target
+from .publish import EXISTS, Destination, Replacement, Target, Upload, resolve_target
 from .recordlog import RecordLog
 
 __all__ = ["StoreMode", "store_file", "write_table"]
@@ -86,7 +86,7 @@ def store_file(
     options: dict[str, Any] = {"strings": strings, "string_width": string_width, "nullable": nullable}
     exclusive = mode == "create"
     if exclusive and target.local_path is not None and os.path.lexists(target.local_path):
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target.spelling)
+        raise FileExistsError(errno.EEXIST, EXISTS, target.spelling)
     write_table(
         data,
         lambda: _new_destination(target, exclusive=exclusive),
