@@ -65,7 +65,7 @@ class Source:
         self._maps: tuple[NDArray[np.uint8] | None, ...] | None = None
         self._tables: dict[tuple[Part, ...], Any] = {}
         self._bases: dict[tuple[Part, ...], NDArray[np.int64]] = {}
-        self.memo: dict[Any, Any] = {}  # of `cold`: what it found out about these mappings
+        self.warm: dict[tuple[Part, ...], float] = {}  # see `cold.suspect`
         self._columns: dict[Part, NDArray[Any]] = {}
         self._keep: list[NDArray[Any]] = []  # buffers that tables point into, besides the mappings
         self._lock = threading.Lock()  # guards the memos above; no other lock is taken under it

@@ -9,6 +9,7 @@ buffers").
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -50,9 +51,10 @@ def read_part(
                 return view[_as_slice(rows)].copy()
             target = np.empty(rows.count, view.dtype)
             if rows.count:
-                if cold.suspect(source, rows, (part,)):
-                    return read(source, rows, (part,))[0]
-                _call(source, source.table((part,)), rows, None, target, 1)
+                parts = (part,)
+                if source.warm.get(parts, 0.0) < monotonic() and cold.suspect(source, rows, parts):
+                    return read(source, rows, parts)[0]
+                _call(source, source.table(parts), rows, None, target, 1)
             return target
     return read(source, rows, (part,), None if out is None else (out,))[0]
 
