@@ -43,7 +43,7 @@ PIECE_BYTES = 32 << 20
 """A long range is brought in and copied in pieces of this size, so that it need not fit into memory."""
 
 BATCH_ROWS = 1 << 16
-"""Scattered rows whose pages are asked for together: at most 256 MiB of them."""
+"""Scattered values whose pages are asked for together: at most 256 MiB of them."""
 
 GAP_PAGES = 5
 """A request for one more page costs about as much as reading five in passing (18 against 4 us a page)."""
@@ -201,7 +201,8 @@ def suspect(source: Source, rows: RowSelection, parts: tuple[Part, ...]) -> bool
     now = time.monotonic()
     if now <= source.warm.get(parts, 0.0):
         return False
-    if not _steerable(source) or source.n_rows * source.part_dtype(parts[0]).itemsize < SCATTERED_BYTES:
+    largest = source.n_rows * max(source.part_dtype(part).itemsize for part in parts)
+    if not _steerable(source) or largest < SCATTERED_BYTES:
         source.warm[parts] = math.inf
         return False
     if not isinstance(rows, Mask) and rows.count < SCATTERED_ROWS:
@@ -253,24 +254,32 @@ def steps(
         yield from _range_steps(source, rows, parts, itemsize)
         return
     if isinstance(rows, Index):
-        # The next batch is asked for before this one is handed out, so that the device never idles.
-        batches = [
-            (Index(rows.rows[at : at + BATCH_ROWS], checked=rows.checked), slice(at, at + BATCH_ROWS))
-            for at in range(0, rows.count, BATCH_ROWS)
-        ]
-        for number, (batch, place) in enumerate(batches):
-            if number == 0:
-                _ask_for(source, batch, parts, itemsize)
-            if number + 1 < len(batches):
-                following = batches[number + 1][0]
-                if not _looks_resident(
-                    source, following, parts
-                ):  # the pages of one batch are often those of all
-                    _ask_for(source, following, parts, itemsize)
-            yield batch, place
+        yield from _index_steps(source, rows, parts, itemsize)
         return
     _ask_for(source, rows, parts, itemsize)
     yield rows, slice(None)
+
+
+def _index_steps(
+    source: Source, rows: Index, parts: tuple[Part, ...], itemsize: NDArray[np.int64]
+) -> Iterator[tuple[RowSelection, slice]]:
+    size = max(1, BATCH_ROWS // len(parts))
+
+    def cut(first: int, stop: int | None) -> Index:
+        return Index(rows.rows[first:stop], checked=rows.checked)
+
+    _ask_for(source, cut(0, size), parts, itemsize)
+    for first in range(0, rows.count, size):
+        stop = first + size
+        rest = cut(stop, None)
+        if rest.count and _looks_resident(source, rest, parts):
+            # The pages of some batches are often those of all; what remains can go to all threads at once.
+            yield cut(first, stop), slice(first, stop)
+            yield rest, slice(stop, None)
+            return
+        if rest.count:  # asked for before this batch is handed out, so that the device never idles
+            _ask_for(source, cut(stop, stop + size), parts, itemsize)
+        yield cut(first, stop), slice(first, stop)
 
 
 def _range_steps(

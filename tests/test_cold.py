@@ -282,6 +282,23 @@ def test_at_most_two_pieces_are_asked_for_ahead(big, monkeypatch):
 
 
 @linux
+@pytest.mark.parametrize("resident_from", [0, 1, 3, 99])
+def test_batches_end_where_the_rest_is_in_memory(big, monkeypatch, resident_from):
+    recorder = Recorder(monkeypatch, resident=False)
+    monkeypatch.setattr(cold, "BATCH_ROWS", 100)
+    rows = np.random.default_rng(0).integers(0, 1 << 20, 1000)
+    part = (big.source.parts_by_name["a"],)
+    got, places = [], []
+    for number, (piece, place) in enumerate(cold.steps(big.source, Index(rows), part)):
+        recorder.resident = number + 1 >= resident_from
+        got.append(piece.rows)
+        places.append(place)
+    np.testing.assert_array_equal(np.concatenate(got), rows)
+    assert np.array_equal(np.concatenate([np.arange(1000)[place] for place in places]), np.arange(1000))
+    assert len(got) == min(10, max(resident_from, 1) + 2)
+
+
+@linux
 def test_nothing_larger_than_the_memory_left_is_asked_for(big, monkeypatch):
     recorder = Recorder(monkeypatch, resident=False)
     monkeypatch.setattr(paging, "memory_limit", lambda: 3 * paging.PAGE_BYTES)
