@@ -19,16 +19,18 @@ export PIP_NO_INPUT := 1
 # One pip at a time in one environment, also under `make -j`.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-peer lint types bench dev clean FORCE
+.PHONY: help demo test test-peer lint types bench counts sanitize dev clean FORCE
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo       install, then convert and analyse a year of flights (examples/flights.py)"
-	@echo "make test       ruff, mypy, all tests, and the suites of peer projects; ends with 'N passed, N failed'"
+	@echo "make test       ruff, mypy, instruction counts, all tests, and the suites of peer projects; ends with 'N passed, N failed'"
 	@echo "make test-peer  only the suites of peer projects"
 	@echo "make lint       ruff check and ruff format --check"
 	@echo "make types      mypy --strict on the package"
-	@echo "make bench      python benchmarks/run.py \$$(ARGS)"
+	@echo "make bench      python benchmarks/run.py \$$(ARGS); names what fell by more than 10 %"
+	@echo "make counts     instructions of the kernels against benchmarks/instructions.json; ARGS=--record"
+	@echo "make sanitize   kernels under AddressSanitizer, UndefinedBehaviorSanitizer, ThreadSanitizer"
 	@echo "make dev        editable install in $(VENV): kernels are rebuilt when they are imported"
 	@echo "make clean      remove $(VENV), $(BUILD) and caches"
 
@@ -49,6 +51,12 @@ types: $(STAMPS)/requirements-test
 
 bench: $(STAMPS)/package $(STAMPS)/requirements-bench
 	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+counts: | $(STAMPS)/environment
+	@$(BIN)/python tools/count_instructions.py $(ARGS)
+
+sanitize: $(STAMPS)/requirements-test
+	@$(BIN)/python tools/sanitize.py $(ARGS)
 
 # Without build isolation: the hook that rebuilds kernels on import needs the build tools where they were found.
 dev: $(STAMPS)/requirements-test

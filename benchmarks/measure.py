@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Job", "assert_equal", "run_jobs"]
+__all__ = ["Job", "assert_equal", "first_line", "run_jobs"]
 
 MIN_SAMPLE_SECONDS = 2e-3
 """Short calls are repeated within one sample until it lasts this long."""
@@ -29,16 +29,24 @@ class Job:
         Does the work and returns its result.
     prepare : callable, optional
         Runs before each call, untimed.
+    measures_itself : bool
+        `call` checks its result and returns the sample: seconds of a fresh process, say.
+    samples : list of float
+        Seconds of each round, or what `call` returned.
+    problem : str
+        Why the system was left out.
     """
 
     system: str
     call: Callable[[], Any]
     prepare: Callable[[], Any] | None = None
-    seconds: list[float] = field(default_factory=list)
+    measures_itself: bool = False
+    samples: list[float] = field(default_factory=list)
+    problem: str = ""
 
     @property
     def median(self) -> float:
-        return statistics.median(self.seconds)
+        return statistics.median(self.samples)
 
 
 def assert_equal(got: Any, want: Any, where: str = "result") -> None:
@@ -56,49 +64,73 @@ def assert_equal(got: Any, want: Any, where: str = "result") -> None:
         assert np.isclose(got, want, rtol=1e-6), f"{where}: {got} != {want}"
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, cut."""
+    return (str(error).strip().splitlines() or [""])[0][:200]
+
+
+def _try(job: Job, want: Any) -> int:
+    """Check the result of `job`; return how often it is repeated in one sample."""
+    if job.measures_itself:
+        job.call()
+        return 1
+    if job.prepare:
+        job.prepare()
+    result = job.call()
+    if want is not None:
+        assert_equal(result, want)
+    del result
+    if job.prepare:
+        return 1
+    begin = time.perf_counter()
+    job.call()
+    once = time.perf_counter() - begin
+    return max(1, min(5000, int(MIN_SAMPLE_SECONDS / max(once, 1e-7))))
+
+
+def _sample(job: Job, repeats: int) -> float:
+    if job.measures_itself:
+        return float(job.call())
+    if job.prepare:
+        job.prepare()
+    begin = time.perf_counter()
+    for _ in range(repeats):
+        job.call()
+    return (time.perf_counter() - begin) / repeats
+
+
 def run_jobs(jobs: list[Job], *, want: Any, rounds: int, budget_seconds: float) -> list[Job]:
     """Check every job's result against `want`, then time them in interleaved rounds.
 
-    A job with an error or a wrong result is reported on stderr and left out. A job that used up `budget_seconds` stops
-    after at least three rounds. The order rotates from round to round.
+    A job with an error or a wrong result is reported on stderr, gets a `problem`, and is left out of what is returned.
+    A job that used up `budget_seconds` stops after at least three rounds. The order rotates from round to round.
     """
     good = []
     repeats: dict[str, int] = {}
+    spent: dict[str, float] = {}
     for job in jobs:
         try:
-            if job.prepare:
-                job.prepare()
-            result = job.call()
-            if want is not None:
-                assert_equal(result, want)
-            del result
-            if job.prepare:
-                job.prepare()
-            begin = time.perf_counter()
-            job.call()
-            once = time.perf_counter() - begin
+            repeats[job.system] = _try(job, want)
+        except AssertionError as error:
+            job.problem = f"wrong result: {first_line(error)}"
         except Exception as error:  # a peer that fails must not end the run
-            print(f"  ! {job.system}: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr)
-            continue
-        repeats[job.system] = (
-            1 if job.prepare else max(1, min(5000, int(MIN_SAMPLE_SECONDS / max(once, 1e-7))))
-        )
-        good.append(job)
+            job.problem = f"{type(error).__name__}: {first_line(error)}"
+        if job.problem:
+            print(f"  ! LEFT OUT: {job.system}: {job.problem}", file=sys.stderr)
+        else:
+            spent[job.system] = 0.0
+            good.append(job)
     gc.collect()
     gc.disable()
     try:
         for number in range(rounds):
             shift = number % max(1, len(good))
             for job in good[shift:] + good[:shift]:
-                if len(job.seconds) >= 3 and sum(job.seconds) * repeats[job.system] > budget_seconds:
+                if len(job.samples) >= 3 and spent[job.system] > budget_seconds:
                     continue
-                if job.prepare:
-                    job.prepare()
-                count = repeats[job.system]
                 begin = time.perf_counter()
-                for _ in range(count):
-                    job.call()
-                job.seconds.append((time.perf_counter() - begin) / count)
+                job.samples.append(_sample(job, repeats[job.system]))
+                spent[job.system] += time.perf_counter() - begin
     finally:
         gc.enable()
     return good

@@ -105,6 +105,21 @@ class Ours(_Cstore):
         return xr.open_dataset(path, engine="colstore", chunks=chunks)
 
 
+class OursIndexed(Ours):
+    """colstore_io on files that have an index beside them."""
+
+    name = "ours_indexed"
+    compact = None
+
+    def write(self, columns: Columns, path: str) -> None:
+        super().write(columns, path)
+        self.module.index(path)
+
+    def write_records(self, records: Iterable[Columns], path: str) -> None:
+        super().write_records(records, path)
+        self.module.index(path)
+
+
 class OursSameFile(Ours):
     """colstore_io on the files that the reference wrote: reading apart from the writer's page layout."""
 
@@ -232,5 +247,5 @@ class Zarr(System):
 
 
 SYSTEMS: dict[str, type[System]] = {
-    system.name: system for system in (Ours, OursSameFile, Reference, NumpyMemmap, Parquet, Zarr)
+    system.name: system for system in (Ours, OursIndexed, OursSameFile, Reference, NumpyMemmap, Parquet, Zarr)
 }

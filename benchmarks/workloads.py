@@ -12,9 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from limits import Outputs, compiled_rows, has_compiled_rows, numpy_rows
+from probe import checksum, run_probe
 from systems import Columns, System
 
 __all__ = ["WORKLOADS", "Bench", "Workload"]
+
+
+SMALL_ROWS = 1000
 
 
 def make_columns(n: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -35,8 +40,9 @@ def make_columns(n: int, seed: int = 0) -> dict[str, np.ndarray]:
 class Bench:
     """The data, the selectors and the files of one run."""
 
-    def __init__(self, rows: int, root: Path, *, records: int, shards: int, irregular: bool) -> None:
-        self.n, self.root, self.records, self.shards, self.irregular = rows, root, records, shards, irregular
+    def __init__(self, rows: int, root: Path, *, records: int, shards: int) -> None:
+        self.n, self.root, self.records, self.shards = rows, root, records, shards
+        self.outputs = Outputs()
         self.columns = make_columns(rows)
         rng = np.random.default_rng(1)
         count = max(1, rows // 5)
@@ -66,33 +72,52 @@ class Bench:
         path = self.root / f"{system.files_of or system.name}_{self.n}{system.suffix}"
         return self._made(str(path), lambda p: writer.write(self.columns, p))
 
-    def _bounds(self, parts: int) -> np.ndarray:
+    def _bounds(self, parts: int, irregular: bool) -> np.ndarray:
         bounds = np.linspace(0, self.n, parts + 1).astype(int)
-        if self.irregular and parts > 1:  # sizes between about a half and one and a half of the mean
+        if irregular and parts > 1:  # sizes between about a half and one and a half of the mean
             jitter = np.random.default_rng(2).random(parts - 1) - 0.5
             bounds[1:-1] += (jitter * (self.n / parts)).astype(int)
         return bounds
 
-    def pieces(self, parts: int) -> Iterator[Columns]:
-        bounds = self._bounds(parts)
-        for first, stop in itertools.pairwise(bounds):
+    def pieces(self, parts: int, irregular: bool = False) -> Iterator[Columns]:
+        for first, stop in itertools.pairwise(self._bounds(parts, irregular)):
             yield {name: values[first:stop] for name, values in self.columns.items()}
 
-    def record_file(self, system: System, writer: System) -> str:
-        kind = "irregular" if self.irregular else "uniform"
+    def record_file(self, system: System, writer: System, irregular: bool) -> str:
+        kind = "irregular" if irregular else "uniform"
         name = f"{system.files_of or system.name}_{self.n}_{self.records}_{kind}{system.suffix}"
-        return self._made(self.scratch(name), lambda p: writer.write_records(self.pieces(self.records), p))
+        return self._made(
+            self.scratch(name), lambda p: writer.write_records(self.pieces(self.records, irregular), p)
+        )
 
-    def shard_files(self, system: System, writer: System) -> list[str]:
-        kind = "irregular" if self.irregular else "uniform"
+    def shard_files(self, system: System, writer: System, irregular: bool) -> list[str]:
+        kind = "irregular" if irregular else "uniform"
         folder = self.root / f"{system.files_of or system.name}_{self.n}_{self.shards}_{kind}"
         folder.mkdir(exist_ok=True)
         return [
             self._made(
                 str(folder / f"part_{number:05d}{system.suffix}"), lambda p, c=piece: writer.write(c, p)
             )
-            for number, piece in enumerate(self.pieces(self.shards))
+            for number, piece in enumerate(self.pieces(self.shards, irregular))
         ]
+
+    def alone_file(self, system: System, writer: System) -> str:
+        """Return a copy that this process never opens: what it has mapped cannot leave the page cache."""
+        self.small_file(system, writer)
+        path = self.root / f"alone_{system.files_of or system.name}_{self.n}{system.suffix}"
+        return self._made(str(path), lambda p: writer.write(self.columns, p))
+
+    def small_file(self, system: System, writer: System) -> str:
+        path = self.root / f"small_{system.files_of or system.name}{system.suffix}"
+        small = {name: values[:SMALL_ROWS] for name, values in self.columns.items()}
+        return self._made(str(path), lambda p: writer.write(small, p))
+
+    def key_file(self, name: str, key: np.ndarray) -> str:
+        return self._made(self.scratch(f"{name}_{self.n}.npy"), lambda p: np.save(p, key))
+
+    @cached_property
+    def checksum(self) -> int:
+        return checksum(self.columns)
 
 
 @dataclass(frozen=True)
@@ -103,12 +128,18 @@ class Workload:
     ----------
     needs : tuple of str
         Methods that a system must have.
-    source : {"file", "records", "shards", "path", "record_path", "shard_paths", "none"}
-        What `call` gets: an open handle, paths, or nothing.
+    source : str
+        What `call` gets: an open handle ("file", "records", "shards"), paths ("path", "record_path", "shard_paths",
+        "alone_path"), or nothing ("none"). "records", "shards" and their paths may end in "_irregular": unequal sizes.
     call : callable (system, source, bench) -> result
     want : callable (bench) -> expected result, or None
     limit : callable (bench) -> anything, the same work by NumPy on arrays in memory; None where there is no such
+    limit_c : callable (bench) -> anything or None, the same compiled; None where there is no such
     prepare : callable (system, bench), untimed, before each call
+    unit : {"s", "x result"}
+        Of the samples. "x result": bytes for each byte of the result; `call` checks its result itself.
+    measures_itself : bool
+        `call` checks its result and returns the sample.
     """
 
     name: str
@@ -118,7 +149,11 @@ class Workload:
     call: Callable[[System, Any, Bench], Any]
     want: Callable[[Bench], Any] | None = None
     limit: Callable[[Bench], Any] | None = None
+    limit_c: Callable[[Bench], Any] | None = None
+    can_limit_c: Callable[[Bench], bool] | None = None
     prepare: Callable[[System, Bench], Any] | None = None
+    unit: str = "s"
+    measures_itself: bool = False
 
 
 WORKLOADS: dict[str, Workload] = {}
@@ -132,13 +167,38 @@ def add(
     call: Any,
     want: Any = None,
     limit: Any = None,
-    prepare: Any = None,
+    **more: Any,
 ) -> None:
-    WORKLOADS[name] = Workload(name, group, tuple(needs.split()), source, call, want, limit, prepare)
+    WORKLOADS[name] = Workload(name, group, tuple(needs.split()), source, call, want, limit, **more)
+
+
+Key = Callable[[Bench], Any]
+
+
+def _limits(key: Key, names: Callable[[Bench], list[str]]) -> dict[str, Any]:
+    """Return both limits of picking the rows of `key` from some columns."""
+
+    def columns(b: Bench) -> list[np.ndarray]:
+        return [b.columns[name] for name in names(b)]
+
+    return {
+        "limit": lambda b: numpy_rows(key(b), columns(b), b.outputs),
+        "limit_c": lambda b: compiled_rows(key(b), columns(b), b.outputs),
+        "can_limit_c": lambda b: has_compiled_rows(key(b), columns(b)),
+    }
+
+
+def _small_limit(key: Key, names: Callable[[Bench], list[str]]) -> dict[str, Any]:
+    """Return the limit of a few microseconds' work: a fresh result, because looking up a kept one takes longer."""
+    return {
+        "limit": lambda b: [
+            np.array(b.columns[name][key(b)], copy=isinstance(key(b), slice)) for name in names(b)
+        ]
+    }
 
 
 def _add_reads(prefix: str, group: str, source: str) -> None:
-    def rows(name: str, key: Callable[[Bench], Any], column: str = "a") -> None:
+    def rows(name: str, key: Key, column: str = "a", limits: Any = _limits) -> None:
         add(
             prefix + name,
             group,
@@ -146,18 +206,18 @@ def _add_reads(prefix: str, group: str, source: str) -> None:
             source,
             lambda s, h, b: s.rows(h, key(b), column),
             lambda b: b.columns[column][key(b)],
-            lambda b: np.array(b.columns[column][key(b)]),
+            **limits(key, lambda b: [column]),
         )
 
-    def many(name: str, key: Callable[[Bench], Any], columns: Callable[[Bench], list[str]]) -> None:
+    def many(name: str, key: Key, limits: Any = _limits) -> None:
         add(
             prefix + name,
             group,
             "rows_many",
             source,
-            lambda s, h, b: s.rows_many(h, key(b), columns(b)),
-            lambda b: {c: b.columns[c][key(b)] for c in columns(b)},
-            lambda b: [np.array(b.columns[c][key(b)]) for c in columns(b)],
+            lambda s, h, b: s.rows_many(h, key(b), b.names),
+            lambda b: {c: b.columns[c][key(b)] for c in b.names},
+            **limits(key, lambda b: b.names),
         )
 
     add(
@@ -167,7 +227,7 @@ def _add_reads(prefix: str, group: str, source: str) -> None:
         source,
         lambda s, h, b: s.read_all(h),
         lambda b: b.columns,
-        lambda b: [v.copy() for v in b.columns.values()],
+        **_limits(lambda b: None, lambda b: b.names),
     )
     add(
         prefix + "read_one",
@@ -176,20 +236,20 @@ def _add_reads(prefix: str, group: str, source: str) -> None:
         source,
         lambda s, h, b: s.read_one(h, "a"),
         lambda b: b.columns["a"],
-        lambda b: b.columns["a"].copy(),
+        **_limits(lambda b: None, lambda b: ["a"]),
     )
     rows("gather", lambda b: b.index)
-    many("gather_many", lambda b: b.index, lambda b: b.names)
+    many("gather_many", lambda b: b.index)
     rows("gather_sorted", lambda b: b.sorted_index)
-    many("gather_sorted_many", lambda b: b.sorted_index, lambda b: b.names)
+    many("gather_sorted_many", lambda b: b.sorted_index)
     for percent in (1, 10, 50, 90):
         rows(f"mask_{percent}", lambda b, p=percent: b.masks[p])
-    many("mask_50_many", lambda b: b.masks[50], lambda b: b.names)
+    many("mask_50_many", lambda b: b.masks[50])
     rows("reverse", lambda b: slice(None, None, -1))
     rows("every_third", lambda b: slice(None, None, 3))
-    rows("range_1000", lambda b: slice(b.low, b.low + 1000))
-    rows("gather_1000", lambda b: b.small_index)
-    many("gather_1000_many", lambda b: b.small_index, lambda b: b.names)
+    rows("range_1000", lambda b: slice(b.low, b.low + 1000), limits=_small_limit)
+    rows("gather_1000", lambda b: b.small_index, limits=_small_limit)
+    many("gather_1000_many", lambda b: b.small_index, limits=_small_limit)
     add(
         prefix + "filter",
         group,
@@ -211,8 +271,8 @@ def _add_reads(prefix: str, group: str, source: str) -> None:
 
 
 _add_reads("", "core", "file")
-_add_reads("records_", "records", "records")
-_add_reads("shards_", "shards", "shards")
+for _many in ("records", "records_irregular", "shards", "shards_irregular"):
+    _add_reads(_many + "_", _many, _many)
 
 
 def _opened(system: System, paths: Any, bench: Bench) -> None:
@@ -222,6 +282,34 @@ def _opened(system: System, paths: Any, bench: Bench) -> None:
 add("open", "open", "open", "path", _opened)
 add("open_records", "open", "open write_records", "record_path", _opened)
 add("open_shards", "open", "open_many", "shard_paths", _opened)
+
+
+def _probed(key_name: str, key: Key, what: str, **flags: Any) -> Callable[[System, str, Bench], float]:
+    """Return the call of a workload that is measured in a fresh process (see probe.py)."""
+
+    def call(system: System, path: str, b: Bench) -> float:
+        rows = key(b)
+        probe = {"system": system.name, "path": path, "column": "a", "cold": False, "memory": False, **flags}
+        probe |= {"small": b.small_file(system, system), "small_rows": min(SMALL_ROWS, b.n)}
+        probe["key"] = None if rows is None else b.key_file(key_name, rows)
+        return run_probe(probe, b.checksum if rows is None else checksum(b.columns["a"][rows]))[what]
+
+    return call
+
+
+def _add_probed(name: str, group: str, needs: str, call: Any, **more: Any) -> None:
+    add(name, group, needs, "alone_path", call, measures_itself=True, **more)
+
+
+_add_probed("cold_read_all", "cold", "read_all", _probed("", lambda b: None, "seconds", cold=True))
+_add_probed("cold_gather_1000", "cold", "rows", _probed("few", lambda b: b.small_index, "seconds", cold=True))
+_add_probed(
+    "memory_mask_50",
+    "memory",
+    "rows",
+    _probed("mask", lambda b: b.masks[50], "peak", memory=True),
+    unit="x result",
+)
 
 
 def _clear(system: System, bench: Bench) -> None:
@@ -247,7 +335,7 @@ add(
     lambda s, _, b: s.write(b.columns, b.scratch("written" + s.suffix)),
     None,
     _limit_write,
-    _clear,
+    prepare=_clear,
 )
 add(
     "append_records",
@@ -257,7 +345,7 @@ add(
     lambda s, _, b: s.write_records(b.pieces(b.records), b.scratch("written" + s.suffix)),
     None,
     _limit_write,
-    _clear,
+    prepare=_clear,
 )
 add(
     "compact",
@@ -265,9 +353,7 @@ add(
     "compact",
     "record_path",
     lambda s, path, b: s.compact(path, b.scratch("compacted" + s.suffix)),
-    None,
-    None,
-    _clear,
+    prepare=_clear,
 )
 
 

@@ -18,6 +18,7 @@ from .tables import Dataset, Reader, Table
 from .writing import compaction, shards
 from .writing import writer as writing
 from .writing.appender import Appender
+from .writing.indexing import index
 from .writing.manifest import vacuum
 from .writing.shards import append
 
@@ -28,6 +29,7 @@ __all__ = [
     "compact",
     "concat",
     "create",
+    "index",
     "info",
     "open",
     "recreate",

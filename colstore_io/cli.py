@@ -1,4 +1,4 @@
-"""The command line: ``colstore-io info|schema|head|verify|compact|calibrate``.
+"""The command line: ``colstore-io info|schema|head|verify|compact|index|calibrate``.
 
 Errors of the user (a missing file, a damaged one) are one line on stderr and exit status 1; wrong usage is status 2.
 """
@@ -52,6 +52,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     compact.add_argument("-o", "--out", help="write here and leave the source as it is (one source only)")
     _add_calibrate(commands)
+    add(
+        "index",
+        "Write an index beside each local file, or each file of a directory: opens and filters faster.",
+        "local file, directory or pattern",
+    )
     return parser
 
 
@@ -210,6 +215,13 @@ def _compact(path: str, args: argparse.Namespace, options: dict[str, Any] | None
     return 0
 
 
+def _index(path: str, args: argparse.Namespace, options: dict[str, Any] | None) -> int:
+    written = cs.index(path)
+    for name in written if isinstance(written, list) else [written]:
+        print(name)
+    return 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     args = _parser().parse_args(argv)
@@ -219,11 +231,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         except (OSError, ValueError) as error:
             print(f"colstore-io calibrate: {error}", file=sys.stderr)
             return 1
-    commands = {"info": _info, "schema": _schema, "head": _head, "verify": _verify, "compact": _compact}
+    commands = {
+        "info": _info,
+        "schema": _schema,
+        "head": _head,
+        "verify": _verify,
+        "compact": _compact,
+        "index": _index,
+    }
     run = commands[args.command]
     status = 0
     for number, path in enumerate(args.path):
-        if number and args.command not in ("verify", "compact"):
+        if number and args.command not in ("verify", "compact", "index"):
             print()
         try:
             status = max(status, run(path, args, _storage_options(args.storage_option)))

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +21,70 @@ from .kernels import segments as kernels
 from .plan import NO_VALIDITY, DatasetPlan, FileEntry, Part
 from .storage import HEAD_BYTES, ByteFile, IOStats, LocalFile
 
-__all__ = ["DatasetPlan", "Part", "Source"]
+__all__ = ["BlockTable", "DatasetPlan", "Part", "Source"]
+
+
+@dataclass(frozen=True)
+class BlockTable:
+    """Bounds of blocks of rows through all files, finer than segments or coarser.
+
+    Attributes
+    ----------
+    row_start : ndarray of int64, shape (B + 1,)
+        First global row of each block. A file without an index is one block of which nothing is known.
+    files : tuple
+        Statistics of each file, or None, and its number of blocks.
+    """
+
+    row_start: NDArray[np.int64]
+    files: tuple[tuple[Statistics | None, int], ...]
+
+    @classmethod
+    def of(cls, known: Sequence[Statistics | None], rows: Sequence[int]) -> BlockTable:
+        starts: list[NDArray[np.int64]] = []
+        files = []
+        first = 0
+        for statistics, n_rows in zip(known, rows, strict=True):
+            step = formats.BLOCK_ROWS if statistics is not None else max(n_rows, 1)
+            own = np.arange(first, first + n_rows, step, dtype=np.int64)
+            starts.append(own)
+            files.append((statistics, len(own)))
+            first += n_rows
+        return cls(np.concatenate([*starts, np.array([first], np.int64)]), tuple(files))
+
+    @property
+    def n_blocks(self) -> int:
+        return len(self.row_start) - 1
+
+    def statistics_of(self, name: str) -> Mapping[str, NDArray[Any]] | None:
+        """As `Source.statistics_of`, per block."""
+        return _joined_statistics(
+            [known for known, _ in self.files], [count for _, count in self.files], name
+        )
+
+
+def _joined_statistics(
+    known: Sequence[Statistics | None], counts: Sequence[int], name: str
+) -> Mapping[str, NDArray[Any]] | None:
+    """Put together what files say about a column; where one says nothing, `counts` entries that are not usable."""
+    if not any(s is not None and name in s.minimum for s in known):
+        return None
+    dtype = next(s.minimum[name].dtype for s in known if s is not None and name in s.minimum)
+    minimum, maximum, usable = [], [], []
+    for statistics, count in zip(known, counts, strict=True):
+        if statistics is None or name not in statistics.minimum:
+            minimum.append(np.zeros(count, dtype))
+            maximum.append(np.zeros(count, dtype))
+            usable.append(np.zeros(count, np.bool_))
+        else:
+            minimum.append(statistics.minimum[name].astype(dtype, copy=False))
+            maximum.append(statistics.maximum[name].astype(dtype, copy=False))
+            usable.append(statistics.usable[name])
+    return {
+        "minimum": np.concatenate(minimum),
+        "maximum": np.concatenate(maximum),
+        "usable": np.concatenate(usable),
+    }
 
 
 class Source:
@@ -287,27 +351,21 @@ class Source:
 
         None when no file has statistics of it.
         """
-        plan = self.plan
         known = self.statistics
         if not any(s is not None and name in s.minimum for s in known):
             return None
-        dtype = next(s.minimum[name].dtype for s in known if s is not None and name in s.minimum)
-        counts = np.bincount(plan.segments.file, minlength=len(plan.files))
-        minimum, maximum, usable = [], [], []
-        for statistics, count in zip(known, counts.tolist(), strict=True):
-            if statistics is None or name not in statistics.minimum:
-                minimum.append(np.zeros(count, dtype))
-                maximum.append(np.zeros(count, dtype))
-                usable.append(np.zeros(count, np.bool_))
-            else:
-                minimum.append(statistics.minimum[name].astype(dtype, copy=False))
-                maximum.append(statistics.maximum[name].astype(dtype, copy=False))
-                usable.append(statistics.usable[name])
-        return {
-            "minimum": np.concatenate(minimum),
-            "maximum": np.concatenate(maximum),
-            "usable": np.concatenate(usable),
-        }
+        counts = np.bincount(self.plan.segments.file, minlength=len(self.plan.files))
+        return _joined_statistics(known, counts.tolist(), name)
+
+    @cached_property
+    def blocks(self) -> BlockTable | None:
+        """Bounds per block of rows from the files' indexes, looked for once; None when no file has one."""
+        if not self.metas:
+            return None
+        known = formats.read_blocks(self.files, self.metas)
+        if all(statistics is None for statistics in known):
+            return None
+        return BlockTable.of(known, [entry.rows for entry in self.plan.files])
 
     def close(self) -> None:
         """Drop the mappings and tables; arrays handed out stay valid."""

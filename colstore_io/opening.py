@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import os
@@ -25,6 +26,7 @@ from .writing import manifest
 
 __all__ = ["OpenOptions", "Opened", "is_buffer", "open_locations", "open_paths", "open_source"]
 
+_DATA_SUFFIXES = storage.DATA_SUFFIXES
 _GENERATION = re.compile(r"_colstore-\d{8}\.json")
 
 
@@ -127,8 +129,28 @@ def open_source(path: Any, options: OpenOptions) -> Opened:
 
 def open_paths(paths: Sequence[Any], options: OpenOptions) -> Opened:
     """Open several paths, URLs, patterns or directories as one source: all headers in one concurrent round."""
+    plain = _plain_locations(paths, options)
+    if plain is not None:
+        # A question per path costs as much as its open: open at once, and ask only when something is not a file.
+        with contextlib.suppress(OSError):
+            return Opened(open_locations(plain, options), "dataset", tuple(paths))
     locations = [location for path in paths for location in _locate(path, options)[1]]
     return Opened(open_locations(locations, options), "dataset", tuple(x.spelling for x in locations))
+
+
+def _plain_locations(paths: Sequence[Any], options: OpenOptions) -> list[Location] | None:
+    """Return the locations of paths that all look like names of local data files, else None."""
+    if options.filesystem is not None:
+        return None
+    fs = storage.local_filesystem()
+    locations = []
+    for path in paths:
+        if type(path) is not str or not path.endswith(_DATA_SUFFIXES) or ":" in path or path[0] == "~":
+            return None
+        plain = path[0] == "/" and "/." not in path and "//" not in path
+        absolute = path if plain else os.path.abspath(path)
+        locations.append(Location(path, absolute, absolute, fs, absolute))
+    return locations
 
 
 def is_stream_object(source: object) -> bool:
@@ -148,7 +170,10 @@ def _locate(path: Any, options: OpenOptions) -> tuple[str, Sequence[Location]]:
             return "dataset", manifest.member_locations(manifest.read_generation(location), location)
         return "file", found.locations
     if found.kind == "directory" and found.root is not None and not options.ignore_manifest:
-        generation = manifest.newest_generation(found.root)
+        # The listing that found the members has told whether there is a manifest at all.
+        names = (location.path.rpartition("/")[2] for location in found.hidden)
+        known = any(_GENERATION.fullmatch(name) for name in names)
+        generation = manifest.newest_generation(found.root) if known else None
         if generation is not None:
             return "dataset", manifest.member_locations(generation, found.root)
     return "dataset", found.locations
@@ -186,9 +211,11 @@ def _skipped(file: ByteFile, options: OpenOptions) -> bool:
 
 def read_metas(files: Sequence[ByteFile], heads: Sequence[memoryview]) -> list[ShardMeta]:
     """Read the metadata of files that are all of one format."""
-    kinds = [formats.detect(head, file.spelling) for file, head in zip(files, heads, strict=True)]
-    if not kinds:
+    if not files:
         return []
+    if len({bytes(head[:8]) for head in heads}) == 1:
+        return formats.detect(heads[0], files[0].spelling).read_metadata(files, heads)
+    kinds = [formats.detect(head, file.spelling) for file, head in zip(files, heads, strict=True)]
     for file, kind in zip(files, kinds, strict=True):
         if kind is not kinds[0]:
             raise ValueError(

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,8 +69,7 @@ class FileLayout:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class FileEntry:
+class FileEntry(NamedTuple):
     """What a plan remembers of one file.
 
     Attributes
@@ -253,7 +252,7 @@ class DatasetPlan:
             Schema(tuple(_for_task(self.schema.fields[p], categories) for p in positions)),
             entries
             if used == [0]
-            else tuple(replace(entry, layout=used.index(entry.layout)) for entry in entries),
+            else tuple(entry._replace(layout=used.index(entry.layout)) for entry in entries),
             tuple(self.layouts[i].select(positions) for i in used),
             self.segments.take(low, high),
         )
@@ -280,18 +279,19 @@ def build_plan(metas: Sequence[ShardMeta], *, on_mismatch: OnMismatch = "strict"
     by_schema: dict[
         tuple[int, int], int
     ] = {}  # equal manifests were parsed once: look the layout up once too
-    entries = []
+    entries: list[FileEntry] = []
     for meta in metas:
         key = (id(meta.columns), id(meta.schema))
         number = by_schema.get(key)
         if number is None:
             number = by_schema[key] = layouts.setdefault(_file_layout(schema, meta), len(layouts))
-        entries.append(FileEntry(number, meta.committed_end, meta.fingerprint, meta.n_records, meta.n_rows))
-    counts = np.array([meta.record_rows.shape[0] for meta in metas])
+        entries.append(
+            FileEntry(number, meta.committed_end, meta.fingerprint, len(meta.record_rows), meta.n_rows)
+        )
+    counts = np.array([entry.records for entry in entries])
     rows = np.concatenate([meta.record_rows for meta in metas])
-    if (
-        sum(meta.n_rows for meta in metas) > np.iinfo(np.int64).max
-    ):  # only files without columns can claim so many
+    # Only files without columns can claim so many.
+    if sum([entry.rows for entry in entries]) > np.iinfo(np.int64).max:
         raise FormatError("the files have more than 2**63 - 1 rows together", path=metas[0].path)
     segments = Segments(
         np.repeat(np.arange(len(metas), dtype=np.int32), counts),
@@ -316,7 +316,7 @@ def merge_plans(
     for plan, _ in kept:
         positions = [plan.schema.index(name) for name in schema.names]
         numbers = [layouts.setdefault(layout.select(positions), len(layouts)) for layout in plan.layouts]
-        entries.extend(replace(entry, layout=numbers[entry.layout]) for entry in plan.files)
+        entries.extend(entry._replace(layout=numbers[entry.layout]) for entry in plan.files)
     formats = {plan.format for plan, _ in kept}
     if len(formats) > 1:
         raise SchemaMismatchError(f"one dataset has one file format, got {', '.join(sorted(formats))}")

@@ -6,7 +6,7 @@ read. Resolving a predicate reads only the columns that it names, only in segmen
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from . import threads
 from .dataset import Source
+from .fields import Schema
 from .materialise import as_validity, read_fields
 from .predicate import ColumnStatistics, ColumnValues, Predicate
 from .selection import Range, RowSelection, compose, normalise
 
-__all__ = ["Rows", "SourceHolder", "matching_segments", "narrow", "predicate_mask"]
+__all__ = ["Rows", "SourceHolder", "matching_runs", "matching_segments", "narrow", "predicate_mask"]
 
 BLOCK_ROWS = 1 << 18
 """Rows whose predicate columns are brought together at once when they are not addressable in place."""
@@ -125,26 +126,26 @@ def predicate_mask(source: Source, predicate: Predicate, rows: RowSelection) -> 
 def _mask_of_all(source: Source, predicate: Predicate) -> NDArray[np.bool_]:
     segments = source.plan.segments
     mask = np.zeros(source.n_rows, np.bool_)
-    candidates = np.flatnonzero(matching_segments(source, predicate) & (segments.rows > 0))
+    runs = matching_runs(source, predicate)
+    numbers, starts, stops = (column.tolist() for column in runs)
     jobs: list[tuple[int, int, Callable[[int, int], dict[str, ColumnValues]]]] = []
     position = 0
-    while position < candidates.shape[0]:
-        number = int(candidates[position])
-        first, stop = int(segments.row_start[number]), int(segments.row_start[number + 1])
+    while position < len(numbers):
+        number, first, stop = numbers[position], starts[position], stops[position]
+        origin = int(segments.row_start[number])
         columns = _in_place(source, predicate, number) if stop - first >= BLOCK_ROWS // 8 else None
         position += 1
         if columns is None:  # small or unmapped: take its neighbours along, up to one block
-            while position < candidates.shape[0]:
-                after = int(candidates[position])
-                if segments.row_start[after] != stop or segments.row_start[after + 1] - first > BLOCK_ROWS:
+            while position < len(numbers):
+                if starts[position] != stop or stops[position] - first > BLOCK_ROWS:
                     break
-                stop = int(segments.row_start[after + 1])
+                stop = stops[position]
                 position += 1
         jobs.extend(
             (
                 low,
                 min(low + BLOCK_ROWS, stop),
-                _slicer(columns, first) if columns else _reader(source, predicate),
+                _slicer(columns, origin) if columns else _reader(source, predicate),
             )
             for low in range(first, stop, BLOCK_ROWS)
         )
@@ -209,14 +210,67 @@ def _gathered(source: Source, predicate: Predicate, rows: RowSelection) -> dict[
 
 def matching_segments(source: Source, predicate: Predicate) -> NDArray[np.bool_]:
     """Return which segments can hold a matching row, by the statistics alone; all of them where there are none."""
-    n = source.plan.segments.n_segments
+    segments = source.plan.segments
+    possible = _may_match(predicate, source.schema, source.statistics_of, segments.n_segments)
+    if source.blocks is None:
+        return possible
+    mask = segments.rows == 0  # nothing to skip there
+    mask[_runs(source, predicate, possible)[0]] = True
+    matching: NDArray[np.bool_] = mask & possible
+    return matching
+
+
+def matching_runs(
+    source: Source, predicate: Predicate
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the runs of rows that can hold a matching row, by the statistics of segments and of indexed blocks.
+
+    Returns
+    -------
+    (segment, start, stop) : arrays of int64
+        Number of the segment and global rows [start, stop) of each run; none empty, in row order, no two adjacent
+        ones in one segment.
+    """
+    segments = source.plan.segments
+    possible = _may_match(predicate, source.schema, source.statistics_of, segments.n_segments)
+    if source.blocks is None:
+        numbers = np.flatnonzero(possible & (segments.rows > 0))
+        return numbers, segments.row_start[numbers], segments.row_start[numbers + 1]
+    return _runs(source, predicate, possible)
+
+
+def _runs(
+    source: Source, predicate: Predicate, possible: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    segments, blocks = source.plan.segments, source.blocks
+    assert blocks is not None
+    in_block = _may_match(predicate, source.schema, blocks.statistics_of, blocks.n_blocks)
+    edges = np.unique(np.concatenate([segments.row_start, blocks.row_start]))
+    starts, stops = edges[:-1], edges[1:]
+    number = segments.locate(starts)
+    kept = possible[number] & in_block[np.searchsorted(blocks.row_start, starts, side="right") - 1]
+    number, starts, stops = number[kept], starts[kept], stops[kept]
+    # Neighbours in one segment are one run: fewer and longer calls.
+    fresh = np.ones(len(starts), np.bool_)
+    fresh[1:] = (number[1:] != number[:-1]) | (starts[1:] != stops[:-1])
+    last = np.ones(len(starts), np.bool_)
+    last[:-1] = fresh[1:]
+    return number[fresh], starts[fresh], stops[last]
+
+
+def _may_match(
+    predicate: Predicate,
+    schema: Schema,
+    statistics_of: Callable[[str], Mapping[str, NDArray[Any]] | None],
+    n: int,
+) -> NDArray[np.bool_]:
     statistics = {}
     for name in predicate.columns:
-        found = source.statistics_of(name)
+        found = statistics_of(name)
         if found is None:
             continue
-        field = source.schema[name]
-        companion = None if field.validity is None else source.statistics_of(field.validity)
+        field = schema[name]
+        companion = None if field.validity is None else statistics_of(field.validity)
         statistics[name] = ColumnStatistics(
             found["minimum"],
             found["maximum"],

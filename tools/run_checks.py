@@ -1,8 +1,8 @@
-"""Run lint, types and every test suite, and sum them up: ``run_checks.py [--only NAME ...]``.
+"""Run lint, types, instruction counts and every test suite, and sum them up: ``run_checks.py [--only NAME ...]``.
 
 All checks run, also after one has failed. The last line is ``N passed, N failed``: tests as pytest counts
-them, and each of lint and types that has anything to say as one failure. The exit status is 1 when anything
-failed.
+them, each of lint and types that has anything to say as one failure, and the instruction counts as one test.
+The exit status is 1 when anything failed.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class Outcome:
 
     passed: int
     failed: int
+    skipped: bool = False
+    """The check could not run here, and said why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,11 @@ def checks(build: Path, extra: list[str]) -> list[Check]:
     found = [
         Check("lint", [str(BIN / "ruff"), "check", "--quiet", "."]),
         Check("lint", [str(BIN / "ruff"), "format", "--quiet", "--check", "."]),
+        Check(
+            "counts",
+            [sys.executable, "tools/count_instructions.py", f"--report={report('counts.json')}"],
+            report("counts.json"),
+        ),
         Check("types", [sys.executable, "tools/typecheck.py", f"--build={build}"]),
         Check("main", [pytest, "-q", f"--junitxml={report('main.xml')}", *extra], report("main.xml")),
         Check(
@@ -87,9 +94,9 @@ def read_junit(report: Path) -> Outcome:
 
 
 def read_json(report: Path) -> Outcome:
-    """Count a report of the form ``{"passed": N, "failed": N}``."""
+    """Count a report of the form ``{"passed": N, "failed": N}``, with ``"skipped": N`` where nothing could run."""
     counts = json.loads(report.read_text(encoding="utf-8"))
-    return Outcome(int(counts["passed"]), int(counts["failed"]))
+    return Outcome(int(counts["passed"]), int(counts["failed"]), bool(counts.get("skipped", 0)))
 
 
 READERS: dict[str, Callable[[Path], Outcome]] = {".xml": read_junit, ".json": read_json}
@@ -108,7 +115,7 @@ def run(check: Check) -> Outcome:
         outcome = READERS[check.report.suffix](check.report)
     if status != 0 and outcome.failed == 0:
         outcome = Outcome(outcome.passed, 1)
-    if check.report is not None and status == 0 and outcome.passed == 0:
+    if check.report is not None and status == 0 and outcome.passed == 0 and not outcome.skipped:
         outcome = Outcome(0, 1)  # a suite that ran nothing has shown nothing
     return outcome
 
@@ -118,7 +125,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--build", type=Path, default=ROOT / "build", help="folder for reports and caches")
     parser.add_argument(
-        "--only", action="append", choices=("lint", "types", "main", "peer"), help="run these only"
+        "--only", action="append", choices=("lint", "counts", "types", "main", "peer"), help="run these only"
     )
     parser.add_argument("extra", nargs="*", help="passed on to the main pytest run, after --")
     arguments = parser.parse_args()
@@ -133,11 +140,11 @@ def main() -> None:
         outcome = run(check)
         passed += outcome.passed
         failed += outcome.failed
-        verdict = "failed" if outcome.failed else "ok"
+        verdict = "failed" if outcome.failed else "skipped" if outcome.skipped else "ok"
         name = " ".join([Path(check.command[0]).name, *check.command[1:3]])
         seconds = time.perf_counter() - begin
         lines.append(
-            f"  {verdict:6} {outcome.passed:6} {outcome.failed:6}  {seconds:6.1f} s  {check.group:5} {name}"
+            f"  {verdict:7} {outcome.passed:6} {outcome.failed:6}  {seconds:6.1f} s  {check.group:6} {name}"
         )
     print("\n=== summary (verdict, passed, failed, time)")
     print("\n".join(lines))

@@ -7,6 +7,7 @@ The formats, the dataset and the integrations use only what is listed here.
 ``open_files``         locations -> opened files with their first bytes, in one round
 ``read_ranges``        many byte ranges of many files, coalesced and concurrent
 ``reopen``             a file from its address, version and size; no request
+``open_beside``        a small file beside a local one, if there is one
 ``write_object``       a whole object, for stores that do not append
 =====================  ==============================================================
 """
@@ -24,33 +25,43 @@ import numpy as np
 
 from ..config import check_madvise
 from ..errors import StorageError
+from .beside import Beside, LocalState, beside_path, listed_beside, local_state, open_beside
 from .copies import CopiedFile, open_copies
 from .files import ByteFile, IOStats, MemoryFile, StreamFile
-from .filesystems import is_plain_local, keeps_local_copies, local_token
+from .filesystems import is_plain_local, keeps_local_copies, local_filesystem, local_token
 from .heads import open_remote
 from .local import LocalFile, LocalOptions, open_local
-from .names import natural_key, redact_url
+from .names import DATA_SUFFIXES, natural_key, redact_url
 from .ranges import plan_blocks, split_block
 from .remote import RemoteFile, Wanted, current_state, fetch
 from .resolve import Entry, Location, Resolution, list_names, resolve
 from .write import write_object
 
 __all__ = [
+    "DATA_SUFFIXES",
     "HEAD_BYTES",
+    "Beside",
     "ByteFile",
     "Entry",
     "IOStats",
     "LocalFile",
+    "LocalState",
     "Location",
     "MemoryFile",
     "RemoteFile",
     "Resolution",
     "StreamFile",
+    "beside_path",
     "current_token",
+    "is_local",
     "list_names",
+    "listed_beside",
+    "local_filesystem",
+    "local_state",
     "local_token",
     "locate",
     "natural_key",
+    "open_beside",
     "open_file",
     "open_files",
     "read_ranges",
@@ -64,6 +75,11 @@ HEAD_BYTES = 64 << 10
 
 LOCAL_HEAD_BYTES = 4 << 10
 """The same for local files, where a second read costs microseconds and a thousand long heads cost memory."""
+
+MANY_HEAD_BYTES = 2 << 10
+"""The same for a thousand local files: enough for 25 columns, and half the page faults."""
+
+_MANY_FILES = 64
 
 _LOCAL_GAP = 4096  # a further pread costs about as much as copying this many bytes
 
@@ -85,8 +101,8 @@ def open_files(
     ----------
     locations : sequence of Location
     head_bytes : int, optional
-        Length of the heads; by default 64 KiB of remote files and 4 KiB of local ones. A head is shorter only if
-        the file is; an empty file has the head ``b""``.
+        Length of the heads; by default 64 KiB of remote files and 4 KiB of local ones (2 KiB of many). A head is
+        shorter only if the file is; an empty file has the head ``b""``.
     mmap : bool
         Map local files on demand; False reads them by ``pread``, which survives a file that is cut short.
     madvise : str or None
@@ -108,7 +124,8 @@ def open_files(
     """
     options = LocalOptions(mmap, check_madvise(madvise), mlock)
     stats = io if io is not None else IOStats()
-    local_head = LOCAL_HEAD_BYTES if head_bytes is None else head_bytes
+    few = len(locations) < _MANY_FILES
+    local_head = (LOCAL_HEAD_BYTES if few else MANY_HEAD_BYTES) if head_bytes is None else head_bytes
     local = [number for number, location in enumerate(locations) if location.local_path is not None]
     if len(local) == len(locations):
         return open_local(locations, local_head, stats, options)
@@ -318,11 +335,16 @@ def reopen(
     return RemoteFile(location, size, token, stats)
 
 
+def is_local(location: Location) -> bool:
+    """Whether this is an ordinary file of this machine: not a copy of another, nor inside one."""
+    return location.local_path is not None and is_plain_local(location.fs)
+
+
 def locate(url: str, *, storage_options: Mapping[str, Any] | None = None, filesystem: Any = None) -> Location:
     """Return the location of an absolute URL or path, taken literally; nothing is looked up."""
     import fsspec
 
-    from .filesystems import live, local_filesystem
+    from .filesystems import live
     from .resolve import copy_options
 
     if filesystem is not None:

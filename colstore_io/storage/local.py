@@ -291,9 +291,10 @@ class LocalFile(ByteFile):
 
     def close(self) -> None:
         self._closed = True
-        descriptors.release(self)
-        if self._known is not None or self._token is not None:
-            mappings.discard((self._path, self.token))
+        if self._descriptor is not None:
+            descriptors.release(self)
+        if self._token is not None:  # no mapping was made without it
+            mappings.discard((self._path, self._token))
 
     def __del__(self) -> None:
         try:
@@ -352,23 +353,37 @@ def open_local(
             raise type(exc)(exc.errno, exc.strerror, location.spelling) from None
         descriptor = Descriptor(fd) if keep else None
         try:
-            stat = os.fstat(fd)
-            size = stat.st_size
-            head = _read_head(fd, stat, min(head_bytes, size), location.spelling)
-            # Again: what a commit in between has put into the head must not lie behind the end that we believe in.
-            stat = os.fstat(fd)
-            size = stat.st_size
+            head, stat = _head_and_stat(fd, head_bytes, location.spelling)
         finally:
             if descriptor is None:
                 os.close(fd)
-        known = (size, stat.st_mtime_ns, stat.st_ino)
-        file = LocalFile(location, path, size, io, known=known, options=options)
+        size = stat.st_size
+        file = LocalFile(
+            location, path, size, io, known=(size, stat.st_mtime_ns, stat.st_ino), options=options
+        )
         if descriptor is not None:
             descriptors.hold(file, descriptor)
         bytes_read += len(head)
         result.append((file, memoryview(head)))
     io.add(requests=len(locations), bytes=bytes_read, seconds=time.perf_counter() - begin)
     return result
+
+
+def _head_and_stat(fd: int, head_bytes: int, spelling: str) -> tuple[bytes, os.stat_result]:
+    """Return the first bytes of a regular file, and its state after they were read.
+
+    After: what a commit in between has put into the head must not lie behind the end that is believed in.
+    """
+    try:
+        head = os.pread(fd, min(head_bytes, _MAX_READ), 0)
+        stat = os.fstat(fd)
+        if len(head) == min(head_bytes, stat.st_size) and _stat.S_ISREG(stat.st_mode):
+            return head, stat
+    except OSError:  # a directory, a pipe; or a read that fails, which is tried once more below
+        pass
+    stat = os.fstat(fd)
+    head = _read_head(fd, stat, min(head_bytes, stat.st_size), spelling)
+    return head, os.fstat(fd)
 
 
 def _read_head(fd: int, stat: os.stat_result, length: int, spelling: str) -> bytes:

@@ -2,7 +2,7 @@
 
 ``manifest`` and ``header`` are the JSON and what surrounds it, ``attributes`` and ``extras`` the key that holds what
 plain columns cannot say, ``records`` the walk from record to record, ``footer`` the statistics, ``encode`` arrays to
-bytes, ``reader`` many files at once, ``verify`` every check there is.
+bytes, ``sidecar`` the index beside a file, ``reader`` many files at once, ``verify`` every check there is.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...storage import ByteFile
+from ...storage import ByteFile, listed_beside
 from .header import MAGIC
 from .reader import HeaderInfo, read_header, read_metadata, read_statistics
+from .sidecar import read_block_statistics
 
 if TYPE_CHECKING:
-    from .. import Problem, ShardMeta
+    from .. import Problem, ShardMeta, Statistics
 
 __all__ = ["FORMAT", "CstoreFormat"]
 
@@ -29,11 +30,16 @@ class CstoreFormat:
 
     def read_metadata(self, files: Sequence[ByteFile], heads: Sequence[memoryview]) -> list[ShardMeta]:
         """Return what the files hold; see `reader.read_metadata`."""
-        return read_metadata(files, heads)
+        return read_metadata(files, heads, index=True)
 
     def read_statistics(self, files: Sequence[ByteFile], metas: Sequence[ShardMeta]) -> list[ShardMeta]:
         """Fetch statistics that are not there yet; see `reader.read_statistics`."""
         return read_statistics(files, metas)
+
+    def read_blocks(self, files: Sequence[ByteFile], metas: Sequence[ShardMeta]) -> list[Statistics | None]:
+        """Return bounds per 64 Ki rows from the files' indexes; see `sidecar.read_block_statistics`."""
+        exists = listed_beside(files)
+        return [read_block_statistics(f, m, exists=exists) for f, m in zip(files, metas, strict=True)]
 
     def read_header(self, file: ByteFile, head: memoryview) -> HeaderInfo:
         """Return what the header of one file says; see `reader.read_header`."""

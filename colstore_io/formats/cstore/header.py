@@ -99,6 +99,8 @@ class Header:
     manifest_offset : int
     data_offset : int
         Where record 0 (layout A: the first column) begins.
+    counters : bytes
+        The whole block as stored, reserved bytes included; empty in layouts A and B.
     """
 
     layout: Layout
@@ -108,6 +110,7 @@ class Header:
     manifest: Manifest
     manifest_offset: int
     data_offset: int
+    counters: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +223,7 @@ def parse_header(
         _manifest(head, place, length, path, manifests),
         place.offset,
         place.data_offset(length),
+        bytes(head[COUNTERS_OFFSET:counters_end]) if place.layout == "C" else b"",
     )
 
 

@@ -134,12 +134,15 @@ class Manifest:
         Layout A only.
     extra : object
         Value of the top-level key ``colstore_io``, unchecked; ``None`` when there is none.
+    crc32 : int
+        The checksum that the columns have, also where the manifest does not state it (cstore.md 4.3).
     """
 
     text: bytes
     columns: tuple[dict[str, Any], ...]
     n_rows: int | None
     extra: Any
+    crc32: int
 
 
 def parse_manifest(text: bytes, *, offset: int, path: str, layout: str = "C") -> Manifest:
@@ -187,17 +190,18 @@ def parse_manifest(text: bytes, *, offset: int, path: str, layout: str = "C") ->
     if layout == "A" and (isinstance(n_rows, bool) or not isinstance(n_rows, int)):
         raise refuse("'n_rows' is missing or no integer")
     stored_crc = parsed.get("manifest_crc32")
-    if stored_crc is not None:
-        try:
-            actual = columns_crc(columns, n_rows)
-        except RecursionError:
-            raise refuse("JSON is nested too deeply") from None
-        if isinstance(stored_crc, bool) or not isinstance(stored_crc, (int, float)) or stored_crc != actual:
-            raise refuse(
-                f"checksum is {_shown(stored_crc)}, the columns give {actual}. The file is damaged; "
-                "run 'colstore-io verify'"
-            )
-    return Manifest(text, tuple(columns), n_rows, parsed.get(EXTRA_KEY))
+    try:
+        actual = columns_crc(columns, n_rows)
+    except RecursionError:
+        raise refuse("JSON is nested too deeply") from None
+    if stored_crc is not None and (
+        isinstance(stored_crc, bool) or not isinstance(stored_crc, (int, float)) or stored_crc != actual
+    ):
+        raise refuse(
+            f"checksum is {_shown(stored_crc)}, the columns give {actual}. The file is damaged; "
+            "run 'colstore-io verify'"
+        )
+    return Manifest(text, tuple(columns), n_rows, parsed.get(EXTRA_KEY), actual)
 
 
 def parse_dtype(text: object) -> np.dtype[Any]:

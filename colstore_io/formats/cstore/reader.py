@@ -19,15 +19,20 @@ import numpy as np
 
 from ...errors import FormatError, TruncatedFileError
 from ...fields import PhysicalColumn, Schema
-from ...storage import ByteFile, read_ranges
+from ...storage import ByteFile, listed_beside, read_ranges
 from .. import ShardMeta
+from .alike import read_alike
 from .extras import SchemaReading, schema_from_columns
 from .footer import FooterLayout
 from .header import FORMAT_VERSION, Header, ManifestCache, MoreBytes, parse_header
 from .manifest import Manifest, physical_columns
-from .records import RecordIndex, RecordWalk, walk_all
+from .records import RECORD_HEADER_SIZE, RecordIndex, RecordWalk, walk_all
+from .sidecar import INDEX_SUFFIX, MIN_RECORDS, read_record_index
 
 __all__ = ["HeaderColumn", "HeaderInfo", "inspect_file", "read_header", "read_metadata", "read_statistics"]
+
+_ALIKE_FROM = 4
+"""Files from which on comparing them with the first one pays."""
 
 StatisticsPolicy = Literal["near", "all", "none"]
 
@@ -72,7 +77,11 @@ def _fingerprint(layout: str, manifest: Manifest) -> bytes:
 
 
 def read_metadata(
-    files: Sequence[ByteFile], heads: Sequence[memoryview], *, statistics: StatisticsPolicy = "near"
+    files: Sequence[ByteFile],
+    heads: Sequence[memoryview],
+    *,
+    statistics: StatisticsPolicy = "near",
+    index: bool = False,
 ) -> list[ShardMeta]:
     """Return what the files hold: columns, records, and statistics if they are asked for.
 
@@ -84,6 +93,9 @@ def read_metadata(
     statistics : {"near", "all", "none"}, optional
         Which footers to read: those of files on this machine or inside the first bytes (the default), all of
         them (one more round for files elsewhere), or none.
+    index : bool, optional
+        Take the places of many records from the index beside a file, where there is one that fits. For readers:
+        whoever writes or verifies looks at the records themselves.
 
     Returns
     -------
@@ -101,13 +113,45 @@ def read_metadata(
         If an extra key has no matching checksum (cstore.md 4.2); once for each distinct manifest.
     """
     tables = _Tables()
-    headers, heads = _read_headers(files, heads, tables)
-    understood = [tables.table(h, f.spelling) for h, f in zip(headers, files, strict=True)]
-    indexes = _read_records(files, heads, headers, understood)
-    metas = [_meta(*parts) for parts in zip(files, headers, understood, indexes, strict=True)]
+    metas: list[ShardMeta]
+    if len(files) < _ALIKE_FROM or not _is_model(files[0], heads[0], tables):
+        metas, heads = _read_each(files, heads, tables, index=index)
+    else:
+        # The first file says what most of the others will say again.
+        (model,), (head,) = _read_each(files[:1], heads[:1], tables, index=index)
+        siblings = read_alike(model, files, [head, *heads[1:]])
+        others = [i for i in range(1, len(files)) if siblings[i] is None]
+        read, longer = _read_each([files[i] for i in others], [heads[i] for i in others], tables, index=index)
+        known, heads = dict(zip(others, read, strict=True)), [head, *heads[1:]]
+        for i, block in zip(others, longer, strict=True):
+            heads[i] = block
+        metas = [model, *(sibling or known[i] for i, sibling in enumerate(siblings[1:], 1))]
     if statistics == "none":
         return metas
     return _with_statistics(files, metas, heads, everything=statistics == "all")
+
+
+def _is_model(file: ByteFile, head: memoryview, tables: _Tables) -> bool:
+    """Whether the first bytes of a file hold all there is to know: then other files can be compared with them."""
+    try:
+        header = parse_header(head, size=file.size, path=file.spelling, manifests=tables.manifests)
+    except FormatError:
+        return False
+    return (
+        isinstance(header, Header)
+        and (header.layout, header.n_records) == ("C", 1)
+        and len(head) >= header.data_offset + RECORD_HEADER_SIZE
+    )
+
+
+def _read_each(
+    files: Sequence[ByteFile], heads: Sequence[memoryview], tables: _Tables, *, index: bool
+) -> tuple[list[ShardMeta], list[memoryview]]:
+    """Return what each file holds, without statistics, and its first bytes as far as they had to be fetched."""
+    headers, known = _read_headers(files, heads, tables)
+    understood = [tables.table(h, f.spelling) for h, f in zip(headers, files, strict=True)]
+    indexes = _read_records(files, known, headers, understood, index=index)
+    return [_meta(*parts) for parts in zip(files, headers, understood, indexes, strict=True)], known
 
 
 def _meta(file: ByteFile, header: Header, table: _Table, index: RecordIndex) -> ShardMeta:
@@ -125,6 +169,8 @@ def _meta(file: ByteFile, header: Header, table: _Table, index: RecordIndex) -> 
         stats_offset=header.stats_offset,
         file_size=file.size,
         extra=header.manifest.extra,
+        counters=header.counters,
+        manifest_crc32=header.manifest.crc32,
     )
 
 
@@ -197,8 +243,12 @@ def _read_records(
     heads: Sequence[memoryview],
     headers: Sequence[Header],
     tables: Sequence[_Table],
+    *,
+    index: bool = False,
 ) -> list[RecordIndex]:
     indexes: dict[int, RecordIndex] = {}
+    asked = [i for i, header in enumerate(headers) if header.n_records >= MIN_RECORDS] if index else []
+    may_have = listed_beside([files[i] for i in asked]) if asked else None
     walks: dict[int, RecordWalk] = {}
     for i, (file, header, table) in enumerate(zip(files, headers, tables, strict=True)):
         if header.layout == "A":
@@ -213,10 +263,33 @@ def _read_records(
             table.row_bytes,
         )
         walks[i].begin(heads[i])
+        if (
+            may_have is not None
+            and header.n_records >= MIN_RECORDS
+            and not walks[i].complete
+            and may_have(file, INDEX_SUFFIX)
+        ):
+            indexed = _from_sidecar(file, header, table.row_bytes)
+            if indexed is not None:
+                indexes[i] = indexed
+                del walks[i]
     walk_all(list(walks.values()), [files[i] for i in walks])
     for i, walk in walks.items():
         indexes[i] = walk.result()
     return [indexes[i] for i in range(len(files))]
+
+
+def _from_sidecar(file: ByteFile, header: Header, row_bytes: int) -> RecordIndex | None:
+    """Return the records from the index beside the file, or None: then they have to be walked."""
+    return read_record_index(
+        file,
+        counters=header.counters,
+        manifest_crc32=header.manifest.crc32,
+        n_records=header.n_records,
+        committed_rows=header.committed_rows,
+        data_offset=header.data_offset,
+        row_bytes=row_bytes,
+    )
 
 
 def _only_block(file: ByteFile, header: Header, row_bytes: int) -> RecordIndex:

@@ -31,6 +31,8 @@ __all__ = [
     "RecordWalk",
     "body_bytes",
     "encode_record_header",
+    "index_of_rows",
+    "record_says",
     "walk_all",
 ]
 
@@ -54,8 +56,8 @@ _RECORD = struct.Struct("<4sqqqI")
 _FIELDS = struct.Struct("<4sqqq")
 _U32 = struct.Struct("<I")
 _INT64_MAX = (1 << 63) - 1
-_FIRST_SLICE = 4096
-"""Records that a walk makes room for at first; a promise of many is believed in steps."""
+_FIRST_SLICE = 1 << 16
+"""Records that a walk makes room for at first (1 MiB); a promise of many is believed in steps."""
 
 
 def encode_record_header(index: int, n_rows: int) -> bytes:
@@ -85,6 +87,33 @@ class RecordIndex:
     rows: NDArray[np.int64]
     body_start: NDArray[np.int64]
     end: int
+
+
+def index_of_rows(
+    rows: NDArray[np.int64], *, committed_rows: int, data_offset: int, row_bytes: int, size: int
+) -> RecordIndex | None:
+    """Return the index of records of these row counts, None when such records cannot be in such a file.
+
+    Parameters
+    ----------
+    rows : ndarray of int64, shape (R,)
+        None may be negative. Owned by the result from now on.
+    """
+    # The exact sum comes first: with it no product below can leave int64, for 0 <= rows <= committed_rows.
+    least = data_offset + committed_rows * row_bytes + len(rows) * RECORD_HEADER_SIZE
+    if _exact_sum(rows) != committed_rows or least > size:
+        return None
+    stored = ((rows * row_bytes + BODY_ALIGNMENT - 1) & -BODY_ALIGNMENT) + RECORD_HEADER_SIZE
+    ends = np.cumsum(stored) + data_offset
+    starts = ends - stored + RECORD_HEADER_SIZE
+    end = int(ends[-1]) if len(rows) else data_offset
+    return RecordIndex(rows, starts, end) if end <= size else None
+
+
+def record_says(header: bytes | memoryview, index: int, n_rows: int) -> bool:
+    """Whether these 32 bytes are the sound header of record `index` with `n_rows` rows."""
+    magic, stored_index, stored_rows, _, crc = _RECORD.unpack(header)
+    return (magic, stored_index, stored_rows, crc) == (RECORD_MAGIC, index, n_rows, zlib.crc32(header[:28]))
 
 
 @dataclass(slots=True)

@@ -1,0 +1,120 @@
+"""What a run is compared with and how it is recorded: functions of plain data, without any measuring."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["FELL", "GATE", "Row", "fallen", "load", "merge", "save", "speeds", "summarise", "usable_gate"]
+
+Row = dict[str, Any]
+"""One system's result in one workload; see `summarise`."""
+
+OWN = ("ours", "ours_indexed", "ours_samefile", "limit", "limit_c")
+FELL = 0.10
+"""A ratio that is lower than the recorded one by more than this share is named."""
+GATE = 0.7
+"""limit_c / limit of read_all above this: somebody else had a core."""
+
+
+def usable_gate(gate: float | None) -> bool:
+    """Return whether ratios of this run can be trusted."""
+    return gate is not None and gate <= GATE
+
+
+def summarise(
+    workload: str, group: str, unit: str, samples: dict[str, list[float]], medians: dict[str, float]
+) -> list[Row]:
+    """Turn the samples of one workload into rows, the fastest system first.
+
+    Returns
+    -------
+    list of dict
+        ``workload``, ``group``, ``system``, ``unit``, ``median``, ``minimum``, ``rounds``; and ratios of medians,
+        None where there is nothing to compare with: ``to_best_peer``, ``to_limit``, ``to_limit_c`` (this / that: over 1
+        is slower), ``colstore_to_this`` (over 1: faster than colstore).
+    """
+    best = min((median for name, median in medians.items() if name not in OWN), default=None)
+
+    def ratio(above: float | None, below: float | None) -> float | None:
+        return above / below if above is not None and below else None
+
+    return [
+        {
+            "workload": workload,
+            "group": group,
+            "system": name,
+            "unit": unit,
+            "median": median,
+            "minimum": min(samples[name]),
+            "rounds": len(samples[name]),
+            "to_best_peer": ratio(median, best),
+            "to_limit": ratio(median, medians.get("limit")),
+            "to_limit_c": ratio(median, medians.get("limit_c")),
+            "colstore_to_this": ratio(medians.get("colstore"), median),
+        }
+        for name, median in sorted(medians.items(), key=lambda pair: pair[1])
+    ]
+
+
+def speeds(rows: Iterable[Row]) -> dict[tuple[str, str], float]:
+    """Return how fast we are, by workload and yardstick ("colstore", "limit_c"): higher is better."""
+    found = {}
+    for row in rows:
+        if row["system"] != "ours":
+            continue
+        if row["colstore_to_this"]:
+            found[row["workload"], "colstore"] = row["colstore_to_this"]
+        if row["to_limit_c"]:
+            found[row["workload"], "limit_c"] = 1 / row["to_limit_c"]
+    return found
+
+
+def fallen(rows: Iterable[Row], recorded: Iterable[Row], share: float = FELL) -> list[str]:
+    """Return one line for each ratio that is lower than the recorded one by more than `share`, the worst first.
+
+    Workloads or yardsticks that only one side has are not compared.
+    """
+    now, before = speeds(rows), speeds(recorded)
+    both = sorted((key for key in now if key in before), key=lambda key: now[key] / before[key])
+    return [
+        f"{workload}: {now[workload, against]:.2f} x {against}, recorded {before[workload, against]:.2f} x "
+        f"({now[workload, against] / before[workload, against] - 1:+.0%})"
+        for workload, against in both
+        if now[workload, against] < before[workload, against] * (1 - share)
+    ]
+
+
+def load(file: Path) -> dict[str, Any] | None:
+    """Return what was recorded, None when nothing was."""
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+
+
+def save(run: dict[str, Any], file: Path) -> None:
+    """Write a run, one row a line, so that a change of the numbers can be read."""
+    head = {key: value for key, value in run.items() if key != "results"}
+    text = json.dumps(head, indent=1)[:-2] + ',\n "results": [\n'
+    text += ",\n".join("  " + json.dumps(row) for row in run["results"]) + "\n ]\n}\n"
+    file.write_text(text, encoding="utf-8")
+
+
+def merge(recorded: dict[str, Any] | None, run: dict[str, Any]) -> dict[str, Any]:
+    """Put the workloads of `run` in the place of those recorded; others stay.
+
+    Raises
+    ------
+    ValueError
+        If others would stay that were measured on another machine or with other sizes.
+    """
+    measured = {row["workload"] for row in run["results"]}
+    kept = [row for row in (recorded or {}).get("results", []) if row["workload"] not in measured]
+    if kept and recorded is not None:
+        for key in ("machine", "settings"):
+            if recorded[key] != run[key]:
+                raise ValueError(
+                    f"{len({row['workload'] for row in kept})} recorded workloads were not measured now, and belong to "
+                    f"another {key}: {recorded[key]}, not {run[key]}; record all of them (no --only)"
+                )
+    return {**run, "results": kept + run["results"]}

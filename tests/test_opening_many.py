@@ -1,0 +1,193 @@
+"""Opening many files: what is done once for all of them, and that it finds the same as opening each alone."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import colstore_io as cs
+from colstore_io.formats.cstore import manifest, reader
+
+N_FILES = 12
+
+
+def facts(table):
+    return [
+        (
+            meta.path, meta.layout, meta.columns, meta.schema.names, meta.record_rows.tolist(),
+            meta.body_start.tolist(), meta.committed_end, meta.fingerprint, meta.stats_offset, meta.file_size,
+            meta.extra, meta.counters, meta.manifest_crc32, meta.n_rows, meta.n_records,
+            None if meta.statistics is None else {k: v.tolist() for k, v in meta.statistics.minimum.items()},
+        )
+        for meta in table.source.metas
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = []
+    for number in range(N_FILES):
+        path = tmp_path / f"p{number}.cstore"
+        rows = (3, 3, 0, 5)[number % 4]
+        data = {"a": np.arange(rows) + number, "b": np.ones(rows, "f4")}
+        if number == 5:  # another order of columns, so another manifest
+            data = dict(reversed(data.items()))
+        cs.store(data, path, statistics=number % 3 == 0).close()
+        if number == 7:
+            with cs.update(path) as writer:
+                writer.write(data)
+        paths.append(str(path))
+    return paths
+
+
+def test_files_alike_are_read_as_each_alone_would_be(files, monkeypatch):
+    with cs.open(files) as table:
+        together, values = facts(table), table["a"].array()
+    monkeypatch.setattr(reader, "_ALIKE_FROM", 10**9)
+    with cs.open(files) as table:
+        assert facts(table) == together
+        np.testing.assert_array_equal(table["a"].array(), values)
+    alone = []
+    for path in files:
+        with cs.open(path) as table:
+            alone += facts(table)
+    assert alone == together
+
+
+def test_equal_manifests_are_parsed_once(files, monkeypatch):
+    parsed = []
+    original = manifest.parse_manifest
+    monkeypatch.setattr(
+        "colstore_io.formats.cstore.header.parse_manifest",
+        lambda text, **more: (parsed.append(text), original(text, **more))[1],
+    )
+    cs.open(files).close()
+    assert len(parsed) == len(set(parsed)) == 2
+
+
+def test_a_list_of_files_is_opened_without_asking_for_each(files, monkeypatch):
+    asked = []
+    original = os.stat
+    monkeypatch.setattr(
+        os, "stat", lambda path, *rest, **more: (asked.append(path), original(path, *rest, **more))[1]
+    )
+    with cs.open(files) as table:
+        assert table.io.requests == N_FILES  # a head each: the footers lie in them
+    assert [path for path in asked if str(path).endswith(".cstore")] == []
+
+
+@pytest.mark.parametrize("spelled", ["pattern", "directory", "relative", "repeated", "pathlike"])
+def test_names_that_are_no_plain_files_are_resolved_as_ever(files, tmp_path, monkeypatch, spelled):
+    folder = tmp_path / "folder.cstore"
+    folder.mkdir()
+    cs.store({"a": np.arange(2), "b": np.ones(2, "f4")}, folder / "x.cstore").close()
+    monkeypatch.chdir(tmp_path)
+    given = {
+        "pattern": [str(tmp_path / "p[12].cstore"), files[0]],
+        "directory": [str(folder), files[0]],
+        "relative": ["p1.cstore", "./p2.cstore", "folder.cstore/../p0.cstore"],
+        "repeated": [files[0], files[0]],
+        "pathlike": [tmp_path / "p1.cstore", files[0]],
+    }[spelled]
+    with cs.open(given) as table:
+        expected = {"relative": 3}.get(spelled, 3 if spelled == "pattern" else 2)
+        assert len(table.paths) == expected
+        assert table.n_rows == sum(meta.n_rows for meta in table.source.metas)
+        assert all(os.path.exists(path) for path in table.paths)
+
+
+def test_a_missing_file_is_named(files, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"gone\.cstore"):
+        cs.open([*files, str(tmp_path / "gone.cstore")])
+
+
+def sealed(head: bytearray) -> bytearray:
+    head[32:36] = struct.pack("<I", zlib.crc32(head[8:32]))
+    return head
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "magic",
+        "counters",
+        "manifest",
+        "rows",
+        "record magic",
+        "record index",
+        "record crc",
+        "cut",
+        "negative",
+    ],
+)
+def test_damage_in_one_of_many_is_found_and_named(files, damage, monkeypatch):
+    path = files[8]
+    data = bytearray(Path(path).read_bytes())
+    record = 128 + data[128:].index(b"REC\x01")
+    if damage == "magic":
+        data[0] ^= 1
+    elif damage == "counters":
+        data[9] ^= 1
+    elif damage == "manifest":
+        data[100] ^= 1
+    elif damage == "rows":
+        data[16:24] = struct.pack("<q", 4)
+        sealed(data)
+    elif damage == "record magic":
+        data[record] ^= 1
+    elif damage in ("record index", "record crc"):
+        data[record + (4 if damage == "record index" else 28)] ^= 1
+    elif damage == "cut":
+        data = data[: record + 40]
+    else:
+        data[16:24] = struct.pack("<q", -1)
+        data[record + 12 : record + 20] = struct.pack("<q", -1)
+        data[record + 28 : record + 32] = struct.pack("<I", zlib.crc32(data[record : record + 28]))
+        sealed(data)
+    Path(path).write_bytes(data)
+    with pytest.raises(cs.FormatError) as together:
+        cs.open(files)
+    monkeypatch.setattr(reader, "_ALIKE_FROM", 10**9)
+    with pytest.raises(cs.FormatError) as alone:
+        cs.open(files)
+    assert str(together.value) == str(alone.value)
+    assert "p8.cstore" in str(alone.value)
+
+
+def test_a_directory_without_manifest_is_listed_once(files, tmp_path, monkeypatch):
+    listed = []
+    for name in ("listdir", "scandir"):
+        original = getattr(os, name)
+        monkeypatch.setattr(
+            os, name, lambda path, original=original: (listed.append(path), original(path))[1]
+        )
+    with cs.open(tmp_path) as table:
+        assert len(table.paths) == N_FILES
+    assert len(listed) == 1
+
+
+def test_the_first_file_costs_no_round_of_its_own(files):
+    import fsspec
+
+    store = fsspec.filesystem("memory")
+    for number in range(6):  # headers far longer than what an open fetches of a file
+        data = {f"{'column' * 20}{i}": np.arange(3) for i in range(500)}
+        store.pipe_file(f"/wide/p{number}.cstore", encoded(data))
+    with cs.open("memory://wide/") as table:
+        assert table.io.requests == 2 * 6
+    with cs.open("memory://wide/") as table:
+        assert table.n_rows == 18
+
+
+def encoded(data):
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.cstore"
+        cs.store(data, path).close()
+        return path.read_bytes()
