@@ -1,4 +1,4 @@
-"""The command line: ``colstore-io info|schema|head|verify|compact|index``.
+"""The command line: ``colstore-io info|schema|head|verify|compact|index|calibrate``.
 
 Errors of the user (a missing file, a damaged one) are one line on stderr and exit status 1; wrong usage is status 2.
 """
@@ -8,10 +8,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import colstore_io as cs
+
+from . import tuning
 
 __all__ = ["main"]
 
@@ -48,12 +51,80 @@ def _parser() -> argparse.ArgumentParser:
         "compact", "Merge the records of each file into one, in place or into another file.", "file"
     )
     compact.add_argument("-o", "--out", help="write here and leave the source as it is (one source only)")
+    _add_calibrate(commands)
     add(
         "index",
         "Write an index beside each local file, or each file of a directory: opens and filters faster.",
         "local file, directory or pattern",
     )
     return parser
+
+
+def _add_calibrate(commands: Any) -> None:
+    text = "Measure this machine once, so that reads use as many threads and as much look-ahead as pay here."
+    actions = commands.add_parser("calibrate", help=text, description=text).add_subparsers(
+        dest="action", required=True, metavar="ACTION"
+    )
+    run = actions.add_parser("run", help="measure, and keep the results for this machine")
+    show = actions.add_parser("show", help="fingerprint, files, whether they match, and what they say")
+    clear = actions.add_parser("clear", help="remove the results")
+    for command in (run, show, clear):
+        # Not `choices`: argparse would refuse the empty list.
+        command.add_argument(
+            "target",
+            nargs="*",
+            type=_target,
+            metavar="TARGET",
+            help=f"{' or '.join(tuning.TARGETS)}; default all",
+        )
+    run.add_argument("--rounds", type=int, default=10, help="rounds that count (default 10)")
+    for target in tuning.TARGETS:
+        run.add_argument(f"--{target}-rounds", type=int, metavar="N", help=f"the same for {target} alone")
+    run.add_argument(
+        "--quick", action="store_true", help="less work: seconds instead of a minute, and rougher"
+    )
+    run.add_argument("--no-persist", action="store_true", help="print the results without keeping them")
+
+
+def _target(text: str) -> str:
+    try:
+        tuning.cache_path(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _calibrate(args: argparse.Namespace) -> int:
+    targets = args.target or tuning.TARGETS
+    if args.action == "clear":
+        for target, removed in tuning.clear(targets).items():
+            print(f"{target}: {'removed' if removed else 'there was nothing'}")
+        return 0
+    if args.action == "show":
+        print(f"fingerprint  {tuning.fingerprint()}")
+        for target in targets:
+            known = tuning.inspect(target)
+            value = "" if known.result is None else f"  {_value(known.result)}  ({known.timestamp})"
+            print(f"{target:<11}  {known.path}  {known.status}{value}")
+        return 0
+    from . import calibrate
+
+    own = {target: getattr(args, f"{target}_rounds") for target in tuning.TARGETS}
+    rounds = {target: args.rounds if count is None else count for target, count in own.items()}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        results = calibrate.calibrate(targets, rounds=rounds, persist=not args.no_persist, quick=args.quick)
+    for warning in caught:
+        print(f"colstore-io calibrate: {warning.message}", file=sys.stderr)
+    for result in results.values():
+        print(f"{result.target:<11}  {_value(result.value)}  ({result.path or 'not kept'})")
+    return 0
+
+
+def _value(result: Any) -> str:
+    if isinstance(result, dict):
+        return " ".join(f"{name}={value}" for name, value in result.items())
+    return str(result)
 
 
 def _storage_options(pairs: Sequence[str]) -> dict[str, Any] | None:
@@ -154,6 +225,12 @@ def _index(path: str, args: argparse.Namespace, options: dict[str, Any] | None) 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     args = _parser().parse_args(argv)
+    if args.command == "calibrate":
+        try:
+            return _calibrate(args)
+        except (OSError, ValueError) as error:
+            print(f"colstore-io calibrate: {error}", file=sys.stderr)
+            return 1
     commands = {
         "info": _info,
         "schema": _schema,

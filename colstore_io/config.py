@@ -19,7 +19,9 @@ __all__ = [
     "get_default_memory_budget",
     "get_gather_thread_cap",
     "get_max_workers",
+    "get_numa_policy",
     "get_output_pool_bytes",
+    "get_populate_policy",
     "get_prefetch_distance",
     "get_preview_memory_limit",
     "get_preview_precision",
@@ -30,7 +32,9 @@ __all__ = [
     "set_default_memory_budget",
     "set_gather_thread_cap",
     "set_max_workers",
+    "set_numa_policy",
     "set_output_pool_bytes",
+    "set_populate_policy",
     "set_prefetch_distance",
     "set_preview_memory_limit",
     "set_preview_precision",
@@ -41,6 +45,9 @@ __all__ = [
 MADVISE_VALUES = ("normal", "sequential", "random", "willneed", "dontneed")
 BACKENDS = ("cpp", "numpy")
 WRITE_METHODS = ("auto", "pwrite", "mmap")
+NUMA_POLICIES = ("auto", "interleave", "local")
+POPULATE_POLICIES = ("auto", "populate", "willneed", "none")
+MAX_PREFETCH_DISTANCE = 16384
 DEFAULT_PREFETCH_DISTANCE = 96
 """Elements of look-ahead into L2; 64 to 256 measured alike (performance.md section 1)."""
 
@@ -59,7 +66,7 @@ def _default_output_pool_bytes() -> int:
 @dataclass(slots=True)
 class _Settings:
     max_workers: int = field(default_factory=threads.usable_cores)
-    gather_thread_cap: int = field(default_factory=threads.usable_cores)
+    gather_thread_cap: int | None = None  # not set: see `tuning`
     default_madvise: str | None = None
     default_backend: str = "cpp"
     default_memory_budget: int = 32 << 20
@@ -69,6 +76,8 @@ class _Settings:
     preview_precision: int = 6
     preview_memory_limit: int = 256 << 20
     write_method: Literal["auto", "pwrite", "mmap"] = "auto"
+    numa_policy: Literal["auto", "interleave", "local"] = "auto"
+    populate_policy: Literal["auto", "populate", "willneed", "none"] = "auto"
 
 
 _settings = _Settings()
@@ -91,14 +100,24 @@ def set_max_workers(value: int) -> None:
     _settings.max_workers = _at_least("max_workers", value, 1)
 
 
-def get_gather_thread_cap() -> int:
-    """Return the upper bound of threads per kernel call."""
+def explicit_gather_thread_cap() -> int | None:
+    """Return the bound of threads per kernel call that was set, ``None`` when none was."""
     return _settings.gather_thread_cap
 
 
-def set_gather_thread_cap(value: int) -> None:
-    """Set the upper bound of threads per kernel call (>= 1). A call gets what the process budget has free."""
-    _settings.gather_thread_cap = _at_least("gather_thread_cap", value, 1)
+def get_gather_thread_cap() -> int:
+    """Return the bound of threads per kernel call: the one set, else the calibrated one, else the usable cores."""
+    from . import tuning  # above this module: it weighs settings against calibrations
+
+    return tuning.gather_thread_cap()
+
+
+def set_gather_thread_cap(value: int | Literal["auto"]) -> None:
+    """Set the upper bound of threads per kernel call (>= 1). A call gets what the process budget has free.
+
+    ``"auto"``, the default, is the calibrated bound, or the usable cores where nothing was calibrated.
+    """
+    _settings.gather_thread_cap = None if value == "auto" else _at_least("gather_thread_cap", value, 1)
 
 
 def get_default_madvise() -> str | None:
@@ -181,15 +200,9 @@ def get_prefetch_distance() -> int | Literal["auto"]:
 
 def set_prefetch_distance(value: int | Literal["auto"]) -> None:
     """Set the look-ahead of gathers: 0 to 16384 elements, or ``"auto"``."""
-    if value != "auto" and _at_least("prefetch_distance", value, 0) > 16384:
-        raise ValueError(f"prefetch_distance must be at most 16384, got {value}")
+    if value != "auto" and _at_least("prefetch_distance", value, 0) > MAX_PREFETCH_DISTANCE:
+        raise ValueError(f"prefetch_distance must be at most {MAX_PREFETCH_DISTANCE}, got {value}")
     _settings.prefetch_distance = value
-
-
-def resolved_prefetch_distance() -> int:
-    """Return the look-ahead that a kernel call uses now."""
-    value = _settings.prefetch_distance
-    return DEFAULT_PREFETCH_DISTANCE if value == "auto" else value
 
 
 def get_preview_rows() -> int:
@@ -245,6 +258,46 @@ def set_write_method(value: Literal["auto", "pwrite", "mmap"]) -> None:
     if value not in WRITE_METHODS:
         raise ValueError(f"write_method must be one of {', '.join(WRITE_METHODS)}, got {value!r}")
     _settings.write_method = value
+
+
+def get_numa_policy() -> Literal["auto", "interleave", "local"]:
+    """Return where pages are placed on machines with several memory nodes."""
+    return _settings.numa_policy
+
+
+def set_numa_policy(value: Literal["auto", "interleave", "local"]) -> None:
+    """Set where pages are placed on machines with several memory nodes; no effect elsewhere.
+
+    Parameters
+    ----------
+    value : {"auto", "interleave", "local"}
+        ``"interleave"`` spreads the pages of files that are written or mapped from now on over all allowed nodes, so
+        that all memory channels work for a gather; ``"auto"`` does too. ``"local"`` leaves placement to the system.
+    """
+    if value not in NUMA_POLICIES:
+        raise ValueError(f"numa policy must be one of {', '.join(NUMA_POLICIES)}, got {value!r}")
+    _settings.numa_policy = value
+
+
+def get_populate_policy() -> Literal["auto", "populate", "willneed", "none"]:
+    """Return how reads over mappings bring in data that is not in memory."""
+    return _settings.populate_policy
+
+
+def set_populate_policy(value: Literal["auto", "populate", "willneed", "none"]) -> None:
+    """Set how reads over mappings bring in data that is not in memory. Results do not depend on it.
+
+    Parameters
+    ----------
+    value : {"auto", "populate", "willneed", "none"}
+        For long ranges: ``"populate"`` has the pages read and mapped piece by piece before they are copied (Linux 5.14
+        and later, else as ``"willneed"``), ``"willneed"`` asks for them ahead of the copy, ``"none"`` leaves them to
+        the read-ahead of the system, and ``"auto"`` is what calibration found best, or ``"none"`` where nothing was
+        calibrated. Scattered rows are asked for page by page unless this is explicitly ``"none"``.
+    """
+    if value not in POPULATE_POLICIES:
+        raise ValueError(f"populate_policy must be one of {', '.join(POPULATE_POLICIES)}, got {value!r}")
+    _settings.populate_policy = value
 
 
 def preview_row_count(n: int | None) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import config, formats, kernels_numpy
+from . import formats, kernels_numpy, tuning
 from .errors import FormatError
 from .fields import Schema
 from .formats import ShardMeta, Statistics
@@ -129,6 +129,8 @@ class Source:
         self.n_rows = self.plan.n_rows
         self._maps: tuple[NDArray[np.uint8] | None, ...] | None = None
         self._tables: dict[tuple[Part, ...], Any] = {}
+        self._bases: dict[tuple[Part, ...], NDArray[np.int64]] = {}
+        self.warm: dict[tuple[Part, ...], float] = {}  # see `cold.suspect`
         self._columns: dict[Part, NDArray[Any]] = {}
         self._keep: list[NDArray[Any]] = []  # buffers that tables point into, besides the mappings
         self._lock = threading.Lock()  # guards the memos above; no other lock is taken under it
@@ -177,7 +179,7 @@ class Source:
         return self.token
 
     def thread_cap(self) -> int:
-        cap = config.get_gather_thread_cap()
+        cap = tuning.gather_thread_cap()
         return cap if self.max_workers is None else max(1, min(cap, self.max_workers))
 
     @cached_property
@@ -265,6 +267,14 @@ class Source:
             bases[absent] = ones.ctypes.data - segments.row_start[:-1][absent]
         return bases
 
+    def addresses(self, parts: tuple[Part, ...]) -> NDArray[np.int64]:
+        """Return `bases` of each of `parts`, shape (len(parts), S), memoised."""
+        base = self._bases.get(parts)
+        if base is None:
+            stacked = np.ascontiguousarray(np.stack([self.bases(part) for part in parts]), np.int64)
+            base = self._bases.setdefault(parts, stacked)
+        return base
+
     def kernel_module(self) -> Any:
         return kernels_numpy if self.backend == "numpy" else kernels
 
@@ -278,11 +288,10 @@ class Source:
         if table is None:
             with self._lock:
                 segments = self.plan.segments
-                base = np.stack([self.bases(part) for part in parts])
                 table = self.kernel_module().SegmentTable(
                     segments.row_start[:-1],
                     segments.row_start[1:],
-                    np.ascontiguousarray(base, np.int64),
+                    self.addresses(parts),
                     np.array([self.part_dtype(part).itemsize for part in parts], np.int64),
                     segments.n_rows,
                     segments.uniform_rows,

@@ -9,12 +9,13 @@ buffers").
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import buffers, config, threads
+from . import buffers, cold, threads, tuning
 from .dataset import Source
 from .fields import native
 from .plan import NO_VALIDITY, Part
@@ -50,7 +51,10 @@ def read_part(
                 return view[_as_slice(rows)].copy()
             target = np.empty(rows.count, view.dtype)
             if rows.count:
-                _call(source, source.table((part,)), rows, None, target, 1)
+                parts = (part,)
+                if source.warm.get(parts, 0.0) < monotonic() and cold.suspect(source, rows, parts):
+                    return read(source, rows, parts)[0]
+                _call(source, source.table(parts), rows, None, target, 1)
             return target
     return read(source, rows, (part,), None if out is None else (out,))[0]
 
@@ -100,7 +104,12 @@ def read(
             source.check_sizes(*rows.extent)
         else:
             source.check_sizes()
-        _run(source, source.table(parts), rows, offsets, targets)
+        table = source.table(parts)
+        if cold.suspect(source, rows, parts):
+            for piece, place in cold.steps(source, rows, parts):
+                _run(source, table, piece, offsets, [target[place] for target in targets])
+        else:
+            _run(source, table, rows, offsets, targets)
     elif isinstance(rows, Range) and rows.step == 1:
         _read_long_range(source, rows, parts, targets)
     else:
@@ -189,7 +198,9 @@ def _call(
     elif isinstance(rows, Mask):
         table.compress(rows.mask, offsets, out, threads=granted)
     else:
-        bad = table.take(rows.rows, out, threads=granted, prefetch=config.resolved_prefetch_distance())
+        bad = table.take(
+            rows.rows, out, threads=granted, prefetch=tuning.prefetch_distance(source.n_rows, rows.rows, out)
+        )
         if bad >= 0:
             raise out_of_range(int(rows.rows[bad]), source.n_rows)
 

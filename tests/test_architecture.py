@@ -10,17 +10,17 @@ import pytest
 import colstore_io
 
 FLOORS = [
-    ("errors", "threads", "config", "buffers", "kernels", "kernels_numpy"),
+    ("errors", "threads", "config", "buffers", "tuning", "kernels", "kernels_numpy"),
     ("storage", "fields", "arrays"),
     ("formats",),
     ("segments", "selection"),
     ("predicate", "ingest", "writing"),
     ("plan", "dataset", "opening"),
-    ("gather", "materialise", "ranges"),
+    ("cold", "gather", "materialise", "ranges"),
     ("rows", "convert", "convert_pandas", "plain", "preview"),
     ("column", "views", "tables"),
     ("api",),
-    ("cli", "integrations"),
+    ("cli", "calibrate", "integrations"),
 ]
 FLOOR_OF = {module: floor for floor, modules in enumerate(FLOORS) for module in modules}
 PACKAGE = Path(colstore_io.__file__).parent

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..errors import StaleDatasetError, StorageError, TruncatedFileError
+from . import numa
 from .files import ByteFile, IOStats
 from .filesystems import local_token
 from .mapping import Descriptor, advise, descriptors, map_descriptor, mappings
@@ -119,6 +120,15 @@ class LocalFile(ByteFile):
             size, mtime_ns, inode = self._known
             self._token = f"stat:{size}:{mtime_ns}:{inode}"
         return self._token
+
+    @property
+    def local_path(self) -> str:
+        return self._path
+
+    @property
+    def madvise(self) -> str | None:
+        """What the user told the kernel about the mapping."""
+        return self._options.madvise
 
     # -- is it still the file that was opened?
 
@@ -249,6 +259,9 @@ class LocalFile(ByteFile):
             array, owner = map_descriptor(descriptor.fd, end)
         except (OSError, ValueError) as exc:
             raise StorageError(f"cannot map {self.spelling}: {exc}. Try mmap=False.") from exc
+        numa.interleave_mapping(
+            array.ctypes.data, end
+        )  # before the advice: that may bring in the first pages
         advise(array, self._options.madvise, self._options.mlock, self.spelling)
         mappings.put(key, array, owner)
         return array

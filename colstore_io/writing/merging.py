@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import formats, storage, threads
-from ..config import get_gather_thread_cap
+from .. import formats, storage, threads, tuning
 from ..errors import UnsupportedFeatureError
 from ..fields import PhysicalColumn
 from ..formats import ShardMeta
@@ -166,7 +165,7 @@ def _write_runs(output: AlignedOutput, runs: _Runs, scratch: NDArray[np.uint8]) 
         length[-1] -= int(stop[last]) - end
         target = np.uint64(scratch.ctypes.data) + (np.cumsum(length) - length).astype(np.uint64)
         size = end - position
-        with threads.lease(threads.wanted_threads(size, get_gather_thread_cap())) as granted:
+        with threads.lease(threads.wanted_threads(size, tuning.gather_thread_cap())) as granted:
             copy_runs(source, target, length, threads=granted)
         output.append([scratch[:size].data])
         position = end

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import config
+from ..storage import numa
 
 __all__ = ["PIECE_BYTES", "AlignedOutput", "sync", "sync_directory", "write_at"]
 
@@ -34,6 +35,9 @@ _DIRECT_BYTES = PIECE_BYTES // 2
 
 _MAX_WAITING = 512
 """Tiny appends are joined when so many wait, so that one gathered write takes them all."""
+
+_INTERLEAVED_BYTES = 1 << 16
+"""From this size on, the pages of a write are spread over the memory nodes (`storage.numa`)."""
 
 _CALL_BYTES = 1 << 30
 """Linux moves at most 2 GiB - 4 KiB per call; an own, round limit keeps the following pieces aligned."""
@@ -126,18 +130,20 @@ def write_at(
     ends = list(accumulate(map(len, queue)))
     total = ends[-1] if ends else 0
     done = first = 0
-    while done < total:
-        end = min(total, done + limit, ends[min(first + _IOV_MAX, len(ends)) - 1])
-        if end < total:  # more calls follow: let the next one begin at a boundary
-            aligned = (offset + end) // PIECE_BYTES * PIECE_BYTES - offset
-            end = aligned if aligned > done else end
-        written = transfer(fd, _cut(queue, ends, first, done, end), offset + done)
-        if written <= 0:
-            raise OSError(errno.EIO, "write made no progress")
-        if progress is not None:
-            progress(written)
-        done += written
-        first = bisect_right(ends, done, first)
+    # Headers and counters are not worth two system calls.
+    with numa.interleaved() if total >= _INTERLEAVED_BYTES else contextlib.nullcontext():
+        while done < total:
+            end = min(total, done + limit, ends[min(first + _IOV_MAX, len(ends)) - 1])
+            if end < total:  # more calls follow: let the next one begin at a boundary
+                aligned = (offset + end) // PIECE_BYTES * PIECE_BYTES - offset
+                end = aligned if aligned > done else end
+            written = transfer(fd, _cut(queue, ends, first, done, end), offset + done)
+            if written <= 0:
+                raise OSError(errno.EIO, "write made no progress")
+            if progress is not None:
+                progress(written)
+            done += written
+            first = bisect_right(ends, done, first)
 
 
 def _cut(views: list[memoryview], ends: list[int], first: int, start: int, stop: int) -> list[memoryview]:
