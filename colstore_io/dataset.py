@@ -17,9 +17,10 @@ from . import formats, kernels_numpy, tuning
 from .errors import FormatError
 from .fields import Schema
 from .formats import ShardMeta, Statistics
+from .formats.cstore.probe import holds_record
 from .kernels import compare
 from .kernels import segments as kernels
-from .plan import NO_VALIDITY, DatasetPlan, FileEntry, Part
+from .plan import NO_VALIDITY, DatasetPlan, Part
 from .storage import HEAD_BYTES, ByteFile, IOStats, LocalFile
 
 __all__ = ["BlockTable", "DatasetPlan", "Part", "Source"]
@@ -134,9 +135,9 @@ class Source:
         self._columns: dict[Part, NDArray[Any]] = {}
         self._keep: list[NDArray[Any]] = []  # buffers that tables point into, besides the mappings
         self._lock = threading.Lock()  # guards the memos above; no other lock is taken under it
-        for file, entry in zip(self.files, self.plan.files, strict=True):
+        for number, file in enumerate(self.files):
             if isinstance(file, LocalFile) and file.on_change is None:
-                file.on_change = functools.partial(_only_appended, entry)
+                file.on_change = functools.partial(_only_appended, self.plan, number)
 
     def __getstate__(self) -> tuple[Any, ...]:
         return (self.plan, self.files, self.backend, self.max_workers)
@@ -308,7 +309,7 @@ class Source:
             return None
         rows = int(plan.segments.rows[segment])
         if rows == 0:
-            return np.empty(0, self.part_dtype(part))
+            return np.frombuffer(b"", np.uint8).view(self.part_dtype(part))
         return np.ndarray((rows,), self.part_dtype(part), buffer=mapping, offset=offset)
 
     def column_view(self, part: Part) -> NDArray[Any] | None:
@@ -379,15 +380,23 @@ class Source:
             file.close()
 
 
-def _only_appended(entry: FileEntry, file: LocalFile) -> bool:
+def _only_appended(plan: DatasetPlan, number: int, file: LocalFile) -> bool:
     """Tell whether a changed file still holds all that was planned, so that reading may go on (integrations.md 4.4)."""
+    entry = plan.files[number]
     try:
-        head = file.read(0, min(HEAD_BYTES, file.size))
+        # Not more than was committed: an append may have cut a footer off behind it.
+        head = file.read(0, min(HEAD_BYTES, entry.committed_end))
         header = formats.detect(head, file.spelling).read_header(file, head)
+        if (
+            header.fingerprint != entry.fingerprint
+            or header.n_records < entry.records
+            or header.committed_rows < entry.rows
+        ):
+            return False
+        planned = np.flatnonzero(plan.segments.file == number)
+        return all(
+            holds_record(file, header, int(plan.segments.body_start[s]), int(plan.segments.rows[s]))
+            for s in {*planned[:1].tolist(), *planned[-1:].tolist()}
+        )
     except FormatError:
         return False
-    return (
-        header.fingerprint == entry.fingerprint
-        and header.n_records >= entry.records
-        and header.committed_rows >= entry.rows
-    )

@@ -46,7 +46,7 @@ def read_part(
         if view is not None:
             source.check_sizes()
             if isinstance(rows, Range):
-                if rows.step == 1:
+                if rows.step == 1 and rows.count:
                     return view[rows.start : rows.start + rows.count].copy()
                 return view[_as_slice(rows)].copy()
             target = np.empty(rows.count, view.dtype)
@@ -92,8 +92,11 @@ def read(
     fetched bytes come on top.
     """
     parts = tuple(parts)
-    if isinstance(rows, Index) and out is not None and not rows.checked:
-        _check_rows(source, rows)
+    if isinstance(rows, Index) and out is not None:
+        if any(np.may_share_memory(target, rows.rows) for target in out):
+            rows = Index(rows.rows.copy(), checked=rows.checked)  # else it would change while it is read
+        if not rows.checked:
+            _check_rows(source, rows)
     offsets = _mask_offsets(source, rows) if isinstance(rows, Mask) else None
     count = rows.count if offsets is None else int(offsets[-1])
     targets = _targets(source, parts, count, out)
@@ -124,6 +127,8 @@ def read(
 
 
 def _as_slice(rows: Range) -> slice:
+    if rows.count == 0:
+        return slice(0, 0)
     stop: int | None = rows.start + rows.count * rows.step
     if rows.step < 0 and stop is not None and stop < 0:
         stop = None

@@ -216,7 +216,8 @@ def _from_array(key: Any, n: int) -> RowSelection:
     if kind == "u" and array.dtype.itemsize == 8 and array.max() > np.uint64(np.iinfo(np.int64).max):
         raise out_of_range(int(array.max()), n)  # a plain cast would wrap to a negative row
     if kind in "iu":
-        return Index(np.ascontiguousarray(array, dtype=np.int64))
+        index = np.ascontiguousarray(array, dtype=np.int64)
+        return Index(index if index.flags.aligned else index.copy())
     raise IndexError(f"row selectors are integer or boolean arrays, got dtype {array.dtype}")
 
 

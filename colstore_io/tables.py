@@ -23,6 +23,20 @@ from .views import TableOps
 __all__ = ["Dataset", "Reader", "Table"]
 
 
+class _Pinned:
+    """What the views made from a table at one moment see of it: files that are added later are not among it."""
+
+    __slots__ = ("source", "table")
+
+    def __init__(self, table: Table, source: Source) -> None:
+        self.table = table
+        self.source = source
+
+    def readable_source(self) -> Source:
+        self.table.readable_source()  # raises when closed
+        return self.source
+
+
 class Table(TableOps):
     """What `Reader` and `Dataset` have in common: a source, its paths, and being open or closed.
 
@@ -38,8 +52,8 @@ class Table(TableOps):
         self._closed = False
 
     @property
-    def _holder(self) -> Self:  # type: ignore[override]
-        return self
+    def _holder(self) -> _Pinned:  # type: ignore[override]
+        return _Pinned(self, self._source)
 
     @property
     def _positions(self) -> range:  # type: ignore[override]
@@ -49,7 +63,7 @@ class Table(TableOps):
         part = self._source.parts_by_name.get(name)
         if part is None:
             raise ColumnNotFoundError.for_name(name, self.columns)
-        return ColumnView(self, part, rows)
+        return ColumnView(_Pinned(self, self._source), part, rows)
 
     @property
     def source(self) -> Source:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tables import LAYOUTS, WAYS, columns, open_way, write_files
 
 import colstore_io as cs
-from colstore_io import ColumnNotFoundError, Dataset, Reader, SchemaMismatchError
+from colstore_io import ColumnNotFoundError, Dataset, Reader, SchemaMismatchError, StaleDatasetError
 
 DATA = columns()
 N = len(DATA["id"])
@@ -480,3 +480,75 @@ def test_misspelt_options_are_named_with_the_right_spelling(files):
         cs.open(path).select(["x", "id"])
     with pytest.raises(FileExistsError, match="recreate"):
         cs.store(DATA, path)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [slice(-N - 10, None, -1), slice(-N - 10, None, -7), slice(-N - 10, -N - 5, -2), slice(5, 9, -1)],
+    ids=str,
+)
+def test_empty_slices_with_negative_steps_are_empty(table, key):
+    assert len(DATA["x"][key]) == 0
+    assert len(table[key]) == 0
+    for got in (
+        table[key]["x"].array(),
+        table[key, "x"].array(),
+        table[key].dict()["x"],
+        table[key]["x"] + 1,
+    ):
+        assert got.shape == (0,)
+
+
+def test_unaligned_index_arrays_are_copied(table):
+    raw = np.zeros(8 * 4 + 1, np.uint8)
+    index = raw[1:].view(np.int64)
+    index[:] = [3, 1, -1, 3]
+    assert not index.flags.aligned
+    np.testing.assert_array_equal(table[index, "id"].array(), DATA["id"][[3, 1, -1, 3]])
+
+
+def test_out_may_overlap_the_index(table):
+    index = np.array([5, 1, 9, 2, 96], np.int64)
+    want = {"id": DATA["id"][index], "x": DATA["x"][index]}
+    got = table[index, ["id", "x"]].dict(out={"id": index, "x": np.empty(5)})
+    np.testing.assert_array_equal(got["id"], want["id"])
+    np.testing.assert_array_equal(got["x"], want["x"])
+
+
+def test_views_keep_seeing_the_files_that_they_were_made_from(tmp_path):
+    paths = [tmp_path / "a.cstore", tmp_path / "b.cstore"]
+    cs.store({"x": np.arange(3), "y": np.arange(3) * 10, "z": np.arange(3) * 100}, paths[0]).close()
+    cs.store({"y": np.arange(2) * 10, "z": np.arange(2) * 100}, paths[1]).close()
+    with cs.open([paths[0]], on_mismatch="drop") as ds:
+        column, both, evens = ds["y"], ds[["x", "y"]], ds.query("x > 0")
+        with pytest.warns(RuntimeWarning, match="dropped"):
+            ds.append(paths[1])
+        assert column.column == "y"
+        np.testing.assert_array_equal(column.array(), [0, 10, 20])
+        assert both.columns == ["x", "y"]
+        np.testing.assert_array_equal(evens["y"].array(), [10, 20])
+        np.testing.assert_array_equal(ds["y"].array(), [0, 10, 20, 0, 10])
+
+
+def test_a_pickled_reader_goes_on_after_an_append_that_drops_the_footer(tmp_path):
+    path = tmp_path / "grown.cstore"
+    cs.store({"k": np.arange(10), "x": np.arange(10.0)}, path, statistics=True).close()
+    with cs.open(path) as table:
+        blob = pickle.dumps(table)
+    with cs.update(path) as writer:
+        writer.write({"k": np.arange(1), "x": np.arange(1.0)})
+    with pickle.loads(blob) as again:
+        np.testing.assert_array_equal(again["k"].array(), np.arange(10))
+
+
+def test_other_contents_in_the_same_inode_are_stale(tmp_path):
+    path, other = tmp_path / "a.cstore", tmp_path / "b.cstore"
+    for target, sizes in ((path, [10, 5]), (other, [3, 30])):
+        with cs.create(target) as writer:
+            for size in sizes:
+                writer.write({"k": np.arange(size)})
+    with cs.open(path) as table:
+        blob = pickle.dumps(table)
+    path.write_bytes(other.read_bytes())
+    with pickle.loads(blob) as again, pytest.raises(StaleDatasetError):
+        again["k"].array()
