@@ -28,6 +28,7 @@ __all__ = ["decode_attributes", "encode_attributes"]
 
 _ARRAY_KINDS = "fiubMmSUc"
 _COMPLEX = {text: np.dtype(text) for text in ("<c8", "<c16")}
+_MAX_CODE_POINT = 0x10FFFF
 _MAX_DEPTH = 64
 _MAX_INTEGER_BITS = 14_000
 """Below the 4300 digits at which Python refuses to turn text into an integer."""
@@ -140,6 +141,11 @@ def _decode_array(data: object, dtype_text: object, shape: object, key: str) -> 
         raw = bytes.fromhex(data)
         if math.prod(shape) * dtype.itemsize != len(raw):
             raise ValueError(f"has {len(raw)} bytes, its shape needs {math.prod(shape) * dtype.itemsize}")
+        if dtype.kind == "U":
+            # NumPy finds out when it makes a str of them, with SystemError.
+            codes = np.frombuffer(raw, f"{dtype.str[0]}u4")
+            if codes.max(initial=0) > _MAX_CODE_POINT:
+                raise ValueError("has characters beyond U+10FFFF")
         array = np.frombuffer(raw, dtype).reshape(shape).astype(dtype.newbyteorder("="))
     except (ValueError, TypeError, OverflowError, MemoryError) as exc:
         raise ValueError(f"attribute {key!a} {exc}") from None

@@ -32,9 +32,10 @@ __all__ = [
 
 FORMAT_VERSION = 1
 
-_DTYPE_TEXT = re.compile(r"[<>|=]?[A-Za-z_?][A-Za-z_0-9]*(\[[A-Za-z0-9]+(/[0-9]+)?\])?", re.ASCII)
+_DTYPE_TEXT = re.compile(r"[<>|=]?[A-Za-z_?][A-Za-z_0-9]*(\[[A-Za-z0-9]+\])?", re.ASCII)
 # Everything a plain column can be called. Keeps structured, sub-array and comma forms, whose parser inside NumPy
-# evaluates literals, away from it.
+# evaluates literals, away from it; and time units with a divisor ("M8[D/4]"): NumPy divides by it unchecked, so that
+# a zero ends the process, and no `dtype.str` holds one (cstore.md 5).
 _MAX_DTYPE_TEXT = 64
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -376,9 +377,17 @@ def _is_remote(file: ByteFile) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HeaderColumn:
-    """A column object of the manifest, not checked beyond having a name and a dtype."""
+    """A column object of the manifest, not checked beyond having a name and a dtype.
 
-    name: Any
+    Attributes
+    ----------
+    name : str
+        Of a name that is no string, its JSON text: check 14 of cstore.md section 11 is not made here.
+    manifest : dict
+        As parsed.
+    """
+
+    name: str
     manifest: dict[str, Any]
 
 
@@ -437,7 +446,7 @@ class HeaderInfo:
         try:
             return list(self.schema.names)
         except FormatError:
-            return [str(column.name) for column in self.columns]
+            return [column.name for column in self.columns]
 
 
 def read_header(file: ByteFile, head: memoryview) -> HeaderInfo:
@@ -456,6 +465,11 @@ def read_header(file: ByteFile, head: memoryview) -> HeaderInfo:
         n_records=header.n_records,
         committed_rows=header.committed_rows,
         file_size=file.size,
-        columns=tuple(HeaderColumn(c["name"], c) for c in header.manifest.columns),
+        columns=tuple(HeaderColumn(_name_text(c["name"]), c) for c in header.manifest.columns),
         manifest=header.manifest,
     )
+
+
+def _name_text(name: object) -> str:
+    # The checksum over the columns was taken of JSON text that holds this one: it has such a form.
+    return name if isinstance(name, str) else json.dumps(name)

@@ -26,6 +26,7 @@ from colstore_io.formats.cstore.extras import (
 )
 from colstore_io.formats.cstore.header import encode_header, encode_manifest
 from colstore_io.formats.cstore.manifest import physical_columns
+from colstore_io.writing.manifest_json import GenerationManifest, new_commit_id
 
 
 def column(dtype: str = "<i4", **members: Any) -> Field:
@@ -253,6 +254,14 @@ def test_endless_nesting_and_other_keys_are_refused() -> None:
         {"data": "00" * 8, "dtype": "V8", "shape": [1]},
         {"data": "ffffffff", "dtype": "<U1", "shape": 0},
         {"data": "00", "dtype": ["|u1"], "shape": [1]},
+        {"data": "ffffffff", "dtype": "<U1", "shape": []},
+        {"data": "ffffffff", "dtype": "<U1", "shape": [1]},
+        {"data": "4100000000001100", "dtype": "<U2", "shape": []},
+        {"data": "4100000000001100", "dtype": "<U1", "shape": [2]},
+        {"data": "00110000", "dtype": ">U1", "shape": [1]},
+        {"data": "00" * 8, "dtype": "<M8[D/0]", "shape": [1]},
+        {"data": "00" * 8, "dtype": "<m8[25s/00]", "shape": []},
+        {"data": "00" * 8, "dtype": "<M8[D/4294967296]", "shape": [1]},
     ],
     ids=repr,
 )
@@ -261,6 +270,31 @@ def test_inconsistent_numpy_values_are_a_format_error(value: dict[str, Any]) -> 
         decode_attributes({"bad": value})
     with pytest.raises(FormatError, match="'bad'"):
         read(header_of([sealed_column({"attrs": {"bad": value}})]))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"data": "ffffffff", "dtype": "<U1", "shape": [1]},
+        {"data": "00001100", "dtype": "<U1", "shape": []},
+        {"data": "00" * 8, "dtype": "<M8[D/0]", "shape": [1]},
+    ],
+    ids=repr,
+)
+def test_so_they_are_in_a_generation_manifest(value: dict[str, Any]) -> None:
+    members = json.loads(GenerationManifest(1, new_commit_id(), (), 0).to_bytes())
+    del members["crc32"]
+    members["attrs"] = {"bad": value}
+    members["crc32"] = zlib.crc32(json.dumps(members, sort_keys=True).encode())
+    with pytest.raises(FormatError, match="'bad'"):
+        GenerationManifest.from_bytes(json.dumps(members).encode(), path="_colstore-00000001.json")
+
+
+@pytest.mark.parametrize("dtype", ["<U1", ">U1"])
+def test_the_last_code_point_is_text(dtype: str) -> None:
+    data = np.array(["\U0010ffff"], dtype).tobytes().hex()
+    decoded = decode_attributes({"a": {"data": data, "dtype": dtype, "shape": [1]}})
+    assert decoded["a"].tolist() == ["\U0010ffff"]
 
 
 def test_forms_of_later_versions_come_back_as_they_are() -> None:

@@ -15,6 +15,7 @@ from formats.cstore_builder import build, header_of, read, values_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import colstore_io
 from colstore_io.errors import FormatError, TruncatedFileError, UnsupportedFeatureError
 from colstore_io.fields import Field, Schema
 from colstore_io.formats import ShardMeta, detect
@@ -307,7 +308,24 @@ def test_other_dtypes_are_refused_without_allocation(text: str) -> None:
             read(header_of([{"name": "x", "dtype": text}]))
 
 
-@given(st.text(max_size=12) | st.from_regex(r"[<>|=]?[a-zA-Z?][0-9]{0,10}(\[[a-z0-9]*\])?", fullmatch=True))
+@pytest.mark.parametrize("divisor", ["0", "00", "1", "4", "4294967296", "-1", ""])
+@pytest.mark.parametrize(
+    "unit", ["<M8[D", "<m8[D", "M8[25s", ">m8[25s", "datetime64[h", "timedelta64[generic"]
+)
+def test_units_with_a_divisor_never_reach_numpy(unit: str, divisor: str) -> None:
+    """NumPy divides by it: some of them would end the process."""
+    text = f"{unit}/{divisor}]"
+    with pytest.raises(ValueError, match="no dtype of a plain column"):
+        parse_dtype(text)
+    with pytest.raises(FormatError, match="dtype of column 'x'"):
+        read(header_of([{"name": "x", "dtype": text}]))
+
+
+@given(
+    st.text(max_size=12)
+    | st.from_regex(r"[<>|=]?[a-zA-Z?][0-9]{0,10}(\[[a-z0-9]*\])?", fullmatch=True)
+    | st.from_regex(r"[<>]?[mM]8\[[0-9]{0,10}[DhmsYMW]{1,2}(/[0-9]{1,11})?\]", fullmatch=True)
+)
 @settings(max_examples=400, deadline=None)
 def test_any_text_is_a_storable_dtype_or_refused(text: str) -> None:
     try:
@@ -456,6 +474,20 @@ def test_header_information_does_not_look_at_dtypes() -> None:
     assert header.names == ["x", "x"]
     with pytest.raises(FormatError):
         _ = header.schema
+
+
+@pytest.mark.parametrize("name", [[1], [[]], {"a": 1}, {}, None, True, 1, 1.5])
+def test_header_information_lives_with_names_that_are_no_text(name: Any) -> None:
+    data = header_of([{"name": name, "dtype": "<i4"}, {"name": "x", "dtype": "<i4"}])
+    header = read_header(MemoryFile(data), memoryview(data))
+    assert header.names == [column.name for column in header.columns] == [json.dumps(name), "x"]
+    assert header.columns[0].manifest["name"] == name
+    assert [column["name"] for column in colstore_io.schema(data)] == [name, "x"]
+    assert [column["name"] for column in colstore_io.info(data).columns] == [name, "x"]
+    with pytest.raises(FormatError, match="name of column 0"):
+        _ = header.schema
+    with pytest.raises(FormatError, match="name of column 0"):
+        read(data)
 
 
 def test_shared_malformed_headers_agree_with_information(shared: Path) -> None:
