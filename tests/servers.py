@@ -119,7 +119,7 @@ def _s3_server(url: str) -> S3Server:
             return server
         except FileExistsError:
             return server
-        except OSError:
+        except Exception:  # botocore's connection errors are no OSError
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
