@@ -107,6 +107,11 @@ class Binder:
                 f"{brief(expr)}: {kind_name(operand.dtype)} ({operand.dtype}) cannot be compared with "
                 f"{kind_name(other.dtype)} ({other.dtype})"
             )
+        zones = {_aware(operand), _aware(other)}
+        if zones == {True, False}:
+            raise QueryError(
+                f"{brief(expr)}: a datetime without a time zone cannot be compared with one that has a time zone"
+            )
         return nodes.Compare(operand, op, other)
 
     def _membership(self, expr: IsIn) -> nodes.Node:
@@ -300,6 +305,21 @@ def _truth(node: nodes.Node, expr: Expr | None = None) -> nodes.Node:
 
 def _tz(node: nodes.Node) -> str | None:
     return node.tz if isinstance(node, nodes.ColumnNode) else None
+
+
+def _aware(node: nodes.Node) -> bool | None:
+    """Return whether datetimes have a time zone; None when it cannot be told, or for other values."""
+    if node.dtype.kind != "M":
+        return None
+    if isinstance(node, nodes.ColumnNode):
+        return node.tz is not None
+    operands: tuple[nodes.Node, ...] = ()
+    if isinstance(node, nodes.Function):
+        operands = node.args
+    elif isinstance(node, nodes.Where):
+        operands = (node.values, node.other)
+    known = {_aware(operand) for operand in operands} - {None}
+    return known.pop() if len(known) == 1 else None
 
 
 def _comparable(left: np.dtype[Any], right: np.dtype[Any]) -> bool:

@@ -104,7 +104,8 @@ def fold_member(literal: Scalar, dtype: np.dtype[Any], tz: str | None = None) ->
     """Return the value of `dtype` that equals `literal`, or None when no value does.
 
     Membership follows pandas: types that do not fit never match, and ``0.1`` is not a float32. Text that is no ISO
-    date raises `IncompatibleTypesError` against a datetime column, because it is a misspelling and not a value.
+    date raises `IncompatibleTypesError` against a datetime column, because it is a misspelling and not a value; so
+    does a timedelta against numbers, whose unit would be lost.
     """
     if is_null(literal) or is_nan(literal):
         return None
@@ -120,7 +121,8 @@ def fold_member(literal: Scalar, dtype: np.dtype[Any], tz: str | None = None) ->
     try:
         folded = fold("equal", literal, dtype, tz)
     except IncompatibleTypesError:
-        if dtype.kind == "M" and isinstance(literal, str):
+        misspelt = dtype.kind == "M" and isinstance(literal, str)
+        if misspelt or (dtype.kind in "biuf" and isinstance(literal, np.timedelta64)):
             raise
         return None
     return folded.value if isinstance(folded, Bound) else None

@@ -14,6 +14,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 
+from ..errors import QueryError
+
 __all__ = [
     "IncompatibleTypesError",
     "Instant",
@@ -71,7 +73,7 @@ def as_scalar(value: object) -> Scalar:
     ----------
     value : object
         None, bool, number, text, bytes, date, datetime, timedelta; a NumPy scalar or 0-d array; ``pandas.NA``, NaT,
-        Timestamp, Timedelta; a pyarrow scalar.
+        Timestamp, Timedelta; ``numpy.ma.masked`` (as ``pandas.NA``); a pyarrow scalar.
 
     Returns
     -------
@@ -82,9 +84,13 @@ def as_scalar(value: object) -> Scalar:
     ------
     TypeError
         For arrays, containers, complex numbers and other objects.
+    QueryError
+        For a time beyond the range of its type.
     """
     if value is None or type(value) in (bool, int, float, str, bytes, Null, Instant):
         return cast("Scalar", value)
+    if value is np.ma.masked:  # indexing it gives itself
+        return Null.NA
     if isinstance(value, np.ndarray):
         if value.ndim:
             raise TypeError(
@@ -99,18 +105,11 @@ def as_scalar(value: object) -> Scalar:
         return Null.NA
     if name == "NaTType":
         return Null.NAT
-    if isinstance(value, datetime.datetime):
-        aware = value.tzinfo is not None and value.utcoffset() is not None
-        if hasattr(value, "to_datetime64"):  # pandas.Timestamp: keeps nanoseconds, already in UTC
-            return Instant(value.to_datetime64(), aware)
-        naive = value.astimezone(datetime.UTC).replace(tzinfo=None) if aware else value.replace(tzinfo=None)
-        return Instant(np.datetime64(naive, "us"), aware)
-    if isinstance(value, datetime.date):
-        return Instant(np.datetime64(value, "D"), False)
-    if isinstance(value, datetime.timedelta):
-        if hasattr(value, "to_timedelta64"):
-            return cast("np.timedelta64", value.to_timedelta64())
-        return np.timedelta64(value, "us")
+    if isinstance(value, datetime.date | datetime.timedelta):
+        try:
+            return _time_scalar(value)
+        except (OverflowError, ValueError) as exc:
+            raise QueryError(f"the {name} {value} is out of range: {exc}") from exc
     if isinstance(value, int):  # IntEnum and other subclasses
         return int(value)
     if isinstance(value, float):
@@ -125,6 +124,23 @@ def as_scalar(value: object) -> Scalar:
         f"cannot use a {name} as an operand in a column expression; use a number, text, bytes, a date or time, "
         "or another col() expression"
     )
+
+
+def _time_scalar(value: datetime.date | datetime.timedelta) -> Scalar:
+    if isinstance(value, datetime.datetime):
+        aware = value.tzinfo is not None and value.utcoffset() is not None
+        if hasattr(value, "to_datetime64"):  # pandas.Timestamp: keeps nanoseconds, already in UTC
+            return Instant(value.to_datetime64(), aware)
+        naive = value.astimezone(datetime.UTC).replace(tzinfo=None) if aware else value.replace(tzinfo=None)
+        return Instant(np.datetime64(naive, "us"), aware)
+    if isinstance(value, datetime.date):
+        return Instant(np.datetime64(value, "D"), False)
+    if hasattr(value, "to_timedelta64"):
+        return cast("np.timedelta64", value.to_timedelta64())
+    steps = value // datetime.timedelta(microseconds=1)
+    if abs(steps) >= 2**63:  # NumPy would wrap
+        raise OverflowError("it has more than 2**63 microseconds")
+    return np.timedelta64(steps, "us")
 
 
 def _numpy_scalar(value: np.generic) -> Scalar:
@@ -152,7 +168,10 @@ def is_float(value: Scalar) -> bool:
 
 
 def is_number(value: Scalar) -> bool:
-    return isinstance(value, bool | int | float | np.integer | np.floating)
+    # timedelta64 is a signed integer to NumPy, a time to us
+    return isinstance(value, bool | int | float | np.integer | np.floating) and not isinstance(
+        value, np.timedelta64
+    )
 
 
 def is_nan(value: Scalar) -> bool:

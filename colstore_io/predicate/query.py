@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import QueryError
 from .expression import MAX_DEPTH, Column, Constant, Expr, IsIn, IsNull, call, col, lift, members_of
-from .literals import Scalar, as_scalar, is_nan, is_null
+from .literals import Scalar, as_scalar, is_nan, is_null, is_number
 
 __all__ = ["MAX_QUERY_LENGTH", "from_dnf", "parse_query"]
 
@@ -173,6 +173,8 @@ class _Parser:
 
     def _error(self, what: str, reason: str, position: int | None) -> QueryError:
         text = self._text
+        if self._mark:
+            reason = reason.replace(self._mark, "@")
         message = f"{what} {_shorten(text)}: {reason}"
         if position is not None:
             position = min(position + self._offset, len(text))
@@ -335,7 +337,7 @@ class _Parser:
 
 
 def _is_plain_number(value: object) -> bool:
-    return isinstance(value, bool | int | float | np.integer | np.floating)
+    return is_number(cast("Scalar", value))
 
 
 def _fold_constants(function: str, left: Any, right: Any) -> Scalar:

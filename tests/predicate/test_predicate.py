@@ -822,3 +822,66 @@ def test_predicates_import_no_optional_library() -> None:
         check=True,
     )
     assert out.stdout.strip() == "[]"
+
+
+# ---- literals that do not fit ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u1", "f4", "f8", "?"])
+@pytest.mark.parametrize("literal", [np.timedelta64(3, "Y"), np.timedelta64(3), datetime.timedelta(3)])
+@pytest.mark.parametrize(
+    "condition",
+    [
+        lambda x, v: x > v,
+        lambda x, v: x == v,
+        lambda x, v: x != v,
+        lambda x, v: x.isin([v]),
+        lambda x, v: x.between(v, v),
+    ],
+)
+def test_a_timedelta_is_no_number(condition: Any, literal: Any, dtype: str) -> None:
+    with pytest.raises(QueryError, match="timedelta"):
+        rows(condition(col("x"), literal), x=np.zeros(3, dtype))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        datetime.datetime.max.replace(tzinfo=datetime.timezone(datetime.timedelta(hours=-5))),
+        datetime.datetime.min.replace(tzinfo=datetime.timezone(datetime.timedelta(hours=5))),
+        datetime.timedelta.max,
+    ],
+)
+def test_a_time_out_of_range_is_a_query_error(value: Any) -> None:
+    for use in (lambda: col("x") > value, lambda: col("x").isin([value])):
+        with pytest.raises(QueryError, match="out of range"):
+            use()
+    with pytest.raises(QueryError, match="out of range"):
+        parse_query("x > @v", columns=["x"], params={"v": value})
+
+
+def test_the_masked_constant_is_a_missing_value() -> None:
+    assert (col("x") > np.ma.masked).equals(col("x") > pd.NA)
+    assert col("x").isin([1, np.ma.masked]).equals(col("x").isin([1, pd.NA]))
+    assert rows(col("x") > np.ma.masked, x=[1, 2]) == []
+
+
+def test_naive_and_aware_datetime_columns_cannot_be_compared() -> None:
+    schema = Schema(
+        (
+            Field("naive", np.dtype("<M8[us]")),
+            Field("utc", np.dtype("<M8[us]"), tz="UTC"),
+            Field("paris", np.dtype("<M8[ns]"), tz="Europe/Paris"),
+        )
+    )
+    hour = np.timedelta64(1, "h")
+    for expr in (
+        col("naive") > col("utc"),
+        col("paris") == col("naive"),
+        col("naive") + hour < col("utc"),
+        col("utc") - hour != col("naive") + hour,
+    ):
+        with pytest.raises(QueryError, match="time zone"):
+            bind(expr, schema)
+    bind(col("utc") + hour > col("paris"), schema)
+    bind(col("naive") + hour > col("naive"), schema)

@@ -468,3 +468,10 @@ def test_dnf_unequal_and_not_in_follow_the_null_rule() -> None:
         column = {"n": ColumnValues(values, validity, rule)}  # type: ignore[arg-type]
         assert bind(from_dnf([("n", "!=", 1)]), schema).mask(column).tolist() == unequal
         assert bind(from_dnf([("n", "not in", [1])]), schema).mask(column).tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("text", ["x@x>1", "x @a@b > 1", "x + @a@x > 1", "@x@ > 1"])
+def test_messages_show_the_text_as_it_was_written(text: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        parse_query(text, columns=["x"])
+    assert str(caught.value).isascii()
