@@ -8,6 +8,7 @@ byte is written.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -18,8 +19,8 @@ from numpy.typing import NDArray
 
 from ..errors import ColumnNotFoundError, SchemaMismatchError
 from ..fields import Field, Schema
-from .arrow import TextTarget
-from .columns import Column, arrow_column, column_of, fit_text
+from .arrow import TextTarget, arrow_type_error, whole_columns
+from .columns import Column, arrow_column, column_of, fit_text, refuse_polars_dtype, rule_of
 from .fit import check_names, fit_column, with_companion
 from .frames import frame_columns, is_frame, is_pandas
 
@@ -90,6 +91,10 @@ def _checked_options(
                 raise TypeError(f"string_width of column {name!r} must be an int, got {width!r}")
             if width < 1:
                 raise ValueError(f"string_width of column {name!r} must be at least 1, got {width}")
+            if width >= 2**31:
+                raise ValueError(
+                    f"string_width of column {name!r} must be less than 2**31, the size of an item, got {width}"
+                )
             widths[str(name)] = int(width)
     names: bool | frozenset[str]
     if nullable is None or isinstance(nullable, (bool, np.bool_)):
@@ -119,9 +124,17 @@ def _refuse(data: Any) -> TypeError:
     return TypeError(f"cannot store an object of type {kind}: store() does not know how to handle it; {hint}")
 
 
+def _refuse_polars(data: Any) -> None:
+    """Look for dtypes of a Polars frame that its Arrow stream spoils or that make it unreadable."""
+    if type(data).__module__.startswith("polars.") and isinstance(getattr(data, "schema", None), Mapping):
+        for name, dtype in data.schema.items():
+            refuse_polars_dtype(name, dtype)
+
+
 def _arrow_sources(data: Any) -> list[_Source]:
     import pyarrow as pa
 
+    _refuse_polars(data)
     try:
         if isinstance(data, pa.RecordBatchReader):
             table = data.read_all()
@@ -402,8 +415,8 @@ def ingest_stream(
     ------
     Batch
         All of one schema: `like`, else that of the first batch with rows, whose data decide text widths and
-        companions. Batches without rows are skipped; a stream of none but such gives one batch of zero rows if
-        its schema is known.
+        companions; all chunks of a `pyarrow.Table` decide them. Batches without rows are skipped; a stream of none
+        but such gives one batch of zero rows if its schema is known.
 
     Raises
     ------
@@ -433,6 +446,7 @@ def _open_stream(data: Any) -> tuple[Iterator[Any], Callable[[], Any]]:
         return data, getattr(data, "close", lambda: None)
     import pyarrow as pa
 
+    _refuse_polars(data)
     try:
         reader = data if isinstance(data, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(data)
     except pa.ArrowInvalid as error:
@@ -444,11 +458,35 @@ def _open_stream(data: Any) -> tuple[Iterator[Any], Callable[[], Any]]:
 
 
 def _record_batches(reader: Any) -> Iterator[Any]:
+    import pyarrow as pa
+
+    for field in reader.schema:
+        if pa.types.is_union(field.type):  # has no empty array in pyarrow
+            raise arrow_type_error(field.name, field.type)
     yield reader.schema.empty_table()  # the schema is known even if no batch comes
     yield from reader
 
 
+def _look_ahead(data: Any, options: _Options) -> tuple[Any, _Options]:
+    """Let the whole of an in-memory Arrow table decide text widths, companions and categories.
+
+    Data in memory need not be guessed from their first chunk. Other streams, and tables that go into a table with a
+    schema, are returned as they are.
+    """
+    pyarrow = sys.modules.get("pyarrow")
+    if pyarrow is None or not isinstance(data, pyarrow.Table) or options.like is not None:
+        return data, options
+    data, widths, with_nulls = whole_columns(data, options.strings)
+    nullable = options.nullable
+    if not isinstance(nullable, bool) or not nullable:
+        rules = {field.name: (rule_of(field.type), field.nullable) for field in data.schema}
+        found = {name for name in with_nulls if rules[name] == ("if_null", True)}
+        nullable = found if isinstance(nullable, bool) else nullable | found
+    return data, replace(options, string_width={**widths, **options.string_width}, nullable=nullable or False)
+
+
 def _stream(data: Any, options: _Options) -> Iterator[Batch]:
+    data, options = _look_ahead(data, options)
     items, release = _open_stream(data)
     # The extra first item of an Arrow stream carries its schema only; batches are numbered without it.
     from_arrow = hasattr(data, "__arrow_c_stream__") and not hasattr(data, "__colstore_batches__")

@@ -23,14 +23,19 @@ __all__ = [
     "CATEGORIES_JSON_BYTES",
     "ImportedColumn",
     "TextTarget",
+    "arrow_type_error",
+    "check_width",
     "fixed_text",
     "refuse_trailing_nul",
     "storable_categories",
     "values_from_arrow",
+    "whole_columns",
 ]
 
 CATEGORIES_JSON_BYTES = 64 << 10
 """Longest JSON text of a ``categories`` member (cstore.md 4.2)."""
+
+_MAX_ITEM_BYTES = 2**31 - 1  # of a NumPy dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +237,15 @@ def refuse_trailing_nul(name: str) -> NoReturn:
     )
 
 
+def check_width(name: str, width: int, character_bytes: int) -> None:
+    """Raise ValueError for a fixed width whose items no NumPy dtype can have (2 GiB)."""
+    if width * character_bytes > _MAX_ITEM_BYTES:
+        raise ValueError(
+            f"column {name!r}: a fixed width of {width} is more than the {_MAX_ITEM_BYTES // character_bytes} "
+            "that an item can hold; choose a smaller string_width"
+        )
+
+
 def fixed_text(name: str, chunks: list[pa.Array], target: TextTarget, *, text: bool = True) -> NDArray[Any]:
     """Turn variable-length Arrow text or bytes into one fixed-width array.
 
@@ -278,6 +292,7 @@ def fixed_text(name: str, chunks: list[pa.Array], target: TextTarget, *, text: b
     width = max(longest, 1) if target.width is None else target.width
     if longest > width:
         raise target.too_long(name, longest, "characters" if unicode else "bytes")
+    check_width(name, width, 4 if unicode else 1)
     n_rows = sum(map(len, lengths))
     matrix = np.zeros((n_rows, width), np.uint32 if unicode else np.uint8)
     row = 0
@@ -429,7 +444,78 @@ def values_from_arrow(
         and not isinstance(kind, pa.BaseExtensionType)
     ):
         return ImportedColumn(np.zeros(len(array), "S1"), _joined_validity(chunks))  # width 0 is not storable
-    raise TypeError(f"column {name!r} has Arrow type {kind}, which cannot be stored; {_advice(kind)}")
+    raise arrow_type_error(name, kind)
+
+
+def arrow_type_error(name: str, kind: pa.DataType) -> TypeError:
+    """Build the error for an Arrow type that has no stored form."""
+    return TypeError(f"column {name!r} has Arrow type {kind}, which cannot be stored; {_advice(kind)}")
+
+
+def whole_columns(
+    table: pa.Table, strings: Literal["unicode", "bytes"]
+) -> tuple[pa.Table, dict[str, int], set[str]]:
+    """Look at all chunks of a table for what its first batch would otherwise decide alone.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+    strings : "unicode" or "bytes"
+        As in `TextTarget`.
+
+    Returns
+    -------
+    table : pyarrow.Table
+        With one dictionary per column; everything else is shared.
+    widths : dict of str to int
+        Longest value, at least 1, of the columns of variable-length text and bytes.
+    with_nulls : set of str
+        Columns that hold a null; those of dictionaries need not be told.
+    """
+    import pyarrow as pa
+
+    types = pa.types
+    widths: dict[str, int] = {}
+    with_nulls: set[str] = set()
+    for i, field in enumerate(table.schema):
+        column, kind = table.column(i), field.type
+        if column.num_chunks < 2:
+            continue
+        if types.is_dictionary(kind):
+            try:
+                table = table.set_column(i, field, column.unify_dictionaries())
+            except pa.ArrowException:  # of a kind, or too many for the index: each batch for itself
+                continue
+        elif not types.is_nested(kind) or types.is_run_end_encoded(kind):
+            found = [_longest_and_nulls(chunk, strings) for chunk in column.chunks]
+            longest = [length for length, _ in found if length is not None]
+            if longest:
+                widths[field.name] = max(1, *longest)
+            if any(has_null for _, has_null in found):
+                with_nulls.add(field.name)
+    return table, widths, with_nulls
+
+
+def _longest_and_nulls(chunk: pa.Array, strings: str) -> tuple[int | None, bool]:
+    """Return the longest value of variable-length text or bytes (None for other kinds), and whether nulls are there."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    types = pa.types
+    if types.is_run_end_encoded(chunk.type):
+        chunk = pc.run_end_decode(chunk)
+    kind, has_null = chunk.type, bool(chunk.null_count)
+    parts = [chunk]
+    if types.is_string_view(kind):
+        parts = _without_views(chunk, pa.large_string())
+    elif types.is_binary_view(kind):
+        parts = _without_views(chunk, pa.large_binary())
+    kind = parts[0].type
+    text = types.is_string(kind) or types.is_large_string(kind)
+    if not (text or types.is_binary(kind) or types.is_large_binary(kind)):
+        return None, has_null
+    measure = pc.utf8_length if text and strings == "unicode" else pc.binary_length
+    return max(pc.max(measure(part)).as_py() or 0 for part in parts), has_null
 
 
 def _advice(kind: pa.DataType) -> str:

@@ -16,12 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..fields import STORABLE_KINDS
-from .arrow import TextTarget, fixed_text, refuse_trailing_nul, values_from_arrow
+from .arrow import TextTarget, check_width, fixed_text, refuse_trailing_nul, values_from_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Column", "Rule", "arrow_column", "column_of", "fit_text", "object_column", "storable"]
+__all__ = [
+    "Column",
+    "Rule",
+    "arrow_column",
+    "column_of",
+    "fit_text",
+    "object_column",
+    "refuse_polars_dtype",
+    "rule_of",
+    "storable",
+]
 
 Rule = Literal["always", "if_null", "never"]
 """When a column gets a validity companion (third column of the table of cstore-behaviour.md 6.1)."""
@@ -104,10 +114,13 @@ def fit_text(name: str, values: NDArray[Any], target: TextTarget) -> NDArray[Any
     ------
     SchemaMismatchError
         If a value is longer.
+    ValueError
+        If no item can be that wide.
     """
     if target.width is None:
         return values
     kind = values.dtype.kind
+    check_width(name, target.width, 4 if kind == "U" else 1)
     dtype = np.dtype(f"<{kind}{target.width}")
     if dtype.itemsize < values.dtype.itemsize:
         longest = int(np.strings.str_len(values).max(initial=0))
@@ -453,12 +466,27 @@ def _times(name: str, present: NDArray[Any], kind: str) -> tuple[NDArray[Any], s
 # ------------------------------------------------------------------------------------------------- Arrow columns
 
 
+def refuse_polars_dtype(name: str, dtype: Any) -> None:
+    """Raise TypeError for a Polars dtype that Arrow cannot carry: objects arrive as bytes that are addresses."""
+    kind = type(dtype) if not isinstance(dtype, type) else dtype
+    if not kind.__module__.startswith("polars."):
+        return
+    advice = {
+        "Object": "convert it to numbers, text or times first",
+        "Int128": "cast it to a 64-bit integer, float64 or text first",
+        "UInt128": "cast it to a 64-bit integer, float64 or text first",
+    }.get(kind.__name__)
+    if advice is not None:
+        raise TypeError(f"column {name!r} has Polars type {kind.__name__}, which cannot be stored; {advice}")
+
+
 def _arrow_array(name: str, data: Any) -> Any:
     """Import one column through its capsule (Polars series, Arrow arrays of any library)."""
     import pyarrow as pa
 
     if isinstance(data, (pa.Array, pa.ChunkedArray)):
         return data
+    refuse_polars_dtype(name, getattr(data, "dtype", None))
     try:
         if hasattr(data, "__arrow_c_stream__"):
             return pa.chunked_array(data)
@@ -469,12 +497,13 @@ def _arrow_array(name: str, data: Any) -> Any:
         ) from error
 
 
-def _rule_of(kind: pa.DataType) -> Rule:
+def rule_of(kind: pa.DataType) -> Rule:
+    """Return when a column of this Arrow type gets a companion (table of cstore-behaviour.md 6.1)."""
     import pyarrow as pa
 
     types = pa.types
     if types.is_run_end_encoded(kind):
-        return _rule_of(kind.value_type)
+        return rule_of(kind.value_type)
     if types.is_null(kind):
         return "never"
     if types.is_floating(kind) or types.is_temporal(kind):
@@ -504,7 +533,7 @@ def arrow_column(name: str, array: Any, target: TextTarget, *, nullable: bool = 
     import pyarrow as pa
 
     imported = values_from_arrow(array, name, target)
-    rule = _rule_of(array.type)
+    rule = rule_of(array.type)
     if not nullable:
         if imported.validity is not None:
             raise ValueError(

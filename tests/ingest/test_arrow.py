@@ -16,7 +16,7 @@ from storable import assert_storable, one
 
 from colstore_io.arrays import arrow_array
 from colstore_io.errors import SchemaMismatchError
-from colstore_io.ingest import ingest
+from colstore_io.ingest import ingest, ingest_stream
 from colstore_io.ingest.arrow import values_from_arrow
 
 DATE = datetime.date(2024, 2, 29)
@@ -375,3 +375,43 @@ def test_a_million_strings_make_no_objects():
     assert column.values[-1] == "999999"
     # 24 MB of values, 8 of lengths, one block; a million str objects would be 55 MB more.
     assert peak < 24e6 + 16e6
+
+
+class NoNumber:
+    pass
+
+
+def both(data):
+    """Return the two ways of taking `data`."""
+    return [lambda: ingest(data), lambda: list(ingest_stream(data))]
+
+
+@pytest.mark.parametrize("dtype", [pl.Object, pl.Int128])
+def test_polars_types_that_arrow_cannot_carry_are_refused_by_name(dtype):
+    values = [NoNumber()] if dtype == pl.Object else [1]
+    frame = pl.DataFrame({"k": [1], "o": pl.Series(values, dtype=dtype)})
+    for take in [*both(frame), lambda: ingest({"o": frame["o"]})]:
+        with pytest.raises(TypeError, match=f"'o' has Polars type {dtype}"):
+            take()
+
+
+def test_unions_are_refused_by_name():
+    union = pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])])
+    for data in (pa.table({"u": union}), pa.table({"u": pa.chunked_array([union, union])})):
+        for take in both(data):
+            with pytest.raises(TypeError, match="column 'u' has Arrow type sparse_union"):
+                take()
+
+
+def test_bytes_of_width_zero_keep_rows_and_nulls():
+    table = pa.table({"a": pa.chunked_array([[b""], [None, b""]], pa.binary(0))})
+    for batch in (ingest(table), *ingest_stream(table.combine_chunks())):
+        assert [array.tolist() for array in batch.arrays] == [[b""] * 3, [True, False, True]]
+    assert [batch.n_rows for batch in ingest_stream(table)] == [1, 2]
+
+
+@pytest.mark.parametrize("width", [2**40, 2**31, 2**31 - 1])
+@pytest.mark.parametrize("data", [["a"], np.array(["a"]), pa.array(["a"])], ids=["list", "numpy", "arrow"])
+def test_a_width_that_no_item_can_have_is_refused_before_memory_is_asked_for(data, width):
+    with pytest.raises(ValueError, match="column 's'"):
+        ingest({"s": data}, string_width={"s": width})

@@ -310,3 +310,70 @@ class TestRelease:
         reader = pa.RecordBatchReader.from_batches(pa.schema([("x", pa.list_(pa.int8()))]), batches())
         with pytest.raises(TypeError, match="'x' has Arrow type list"):
             list(ingest_stream(reader))
+
+
+class TestTablesInMemory:
+    """All chunks of a table decide what the first batch of a stream decides alone."""
+
+    def columns(self):
+        return {
+            "s": pa.chunked_array([["a"], ["żółwie", None]]),
+            "v": pa.chunked_array([["a"], ["abc", "d"]], pa.string_view()),
+            "b": pa.chunked_array([[b"a"], [b"abcd", b""]]),
+            "f": pa.chunked_array([[1.5], [None, 2.5]]),
+            "g": pa.chunked_array([[1.5], [3.5, 2.5]]),
+            "t": pa.chunked_array([[0], [None, 1]], pa.timestamp("us", "UTC")),
+            "c": pa.chunked_array(
+                [pa.array(["x"]).dictionary_encode(), pa.array(["longer", "x"]).dictionary_encode()]
+            ),
+        }
+
+    def test_decisions_equal_those_of_one_chunk(self):
+        table = pa.table(self.columns())
+        batches = list(ingest_stream(table))
+        assert rows(batches) == [1, 2]
+        schema = batches[0].schema
+        assert schema == ingest(table).schema
+        dtypes = [schema[name].dtype.str for name in "svbc"]
+        assert dtypes == ["<U6", "<U3", "|S4", "<U6"]
+        assert [schema[name].nullable for name in "ftg"] == [True, True, False]
+        assert schema["c"].categories == ("x", "longer")
+        for batch in batches:
+            assert_storable(batch)
+        whole = ingest(table)
+        for position, values in enumerate(whole.arrays):
+            joined = np.concatenate([batch.arrays[position] for batch in batches])
+            np.testing.assert_array_equal(joined, values)
+
+    def test_text_as_bytes_is_measured_in_bytes(self):
+        batches = list(ingest_stream(pa.table(self.columns()), strings="bytes"))
+        assert batches[0].schema["s"].dtype.str == "|S9"
+
+    def test_options_of_the_caller_stay(self):
+        table = pa.table(self.columns())
+        first = next(ingest_stream(table, string_width={"s": 9}, nullable=["g"]))
+        assert first.schema["s"].dtype.str == "<U9"
+        assert [first.schema[name].nullable for name in "ftg"] == [True, True, True]
+        with pytest.raises(SchemaMismatchError, match=r"string_width=\{'s': 6\}"):
+            list(ingest_stream(table, string_width={"s": 2}))
+        assert next(ingest_stream(table, nullable=True)).schema["g"].nullable
+
+    def test_run_ends_and_fields_that_are_not_nullable(self):
+        import pyarrow.compute as pc
+
+        parts = [pc.run_end_encode(pa.array(part)) for part in (["a"], ["bcd", "bcd"])]
+        field = pa.field("f", pa.float64(), nullable=False)
+        table = pa.table({"r": pa.chunked_array(parts), "f": pa.chunked_array([[1.0], [None, 2.0]])})
+        assert rows(ingest_stream(table)) == [1, 2]
+        declared = pa.Table.from_arrays(table.columns, schema=pa.schema([table.schema[0], field]))
+        with pytest.raises(ValueError, match="declared not nullable"):
+            list(ingest_stream(declared))
+
+    def test_a_stream_of_the_same_batches_is_still_decided_by_its_first(self):
+        stream = ingest_stream(pa.table(self.columns()).to_reader())
+        next(stream)
+        with pytest.raises(SchemaMismatchError, match="batch 1 of the stream"):
+            next(stream)
+
+    def test_a_table_without_rows(self):
+        assert rows(ingest_stream(pa.table(self.columns()).slice(0, 0))) == [0]
