@@ -306,8 +306,8 @@ def reopen(
     location : Location or str
         The place, or its absolute URL (then `storage_options` or `filesystem` as for `resolve`; never a pattern).
     size, token : int, str or None
-        As planned. A local file is compared with `token` before its first byte is read; a remote one when a read
-        comes back short or fails, or by ``refresh()``. ``None`` compares nothing.
+        As planned. The file is compared with `token` before its first byte is handed out (a remote one by one
+        metadata request, over HTTP by the headers of the first answer). ``None`` compares nothing.
 
     Returns
     -------
@@ -332,7 +332,7 @@ def reopen(
             token=token or "",
             planned=planned,
         )
-    return RemoteFile(location, size, token, stats)
+    return RemoteFile(location, size, token, stats, planned=token is not None)
 
 
 def is_local(location: Location) -> bool:

@@ -221,9 +221,7 @@ class MemoryFile(ByteFile):
 
     def map(self, end: int) -> NDArray[np.uint8] | None:
         self._check_range(0, end)
-        array = np.frombuffer(self._view, dtype=np.uint8, count=end) if end else np.empty(0, np.uint8)
-        array.flags.writeable = False
-        return array
+        return np.frombuffer(self._view if end else b"", dtype=np.uint8, count=end)
 
     def close(self) -> None:
         pass

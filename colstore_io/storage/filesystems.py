@@ -185,6 +185,23 @@ class ObjectState(NamedTuple):
 
     size: int | None
     token: str
+    others: tuple[str, ...] = ()  # further tokens that the same answer makes, weaker ones last
+
+    def differs_from(self, size: int, token: str | None) -> bool:
+        """Whether this is another version than the one known by `size` and `token`.
+
+        Only tokens of one kind are compared: a server may tell its ``Last-Modified`` in one answer and not in
+        the next, which says nothing about the object.
+        """
+        if self.size is not None and self.size != size:
+            return True
+        if token is None or token == self.token:
+            return False
+        kind = token.partition(":")[0]
+        for mine in (self.token, *self.others):
+            if mine.partition(":")[0] == kind:
+                return mine != token
+        return kind not in _TOKEN_KINDS
 
 
 _VERSION_KEYS = ("ETag", "etag", "md5Hash", "crc32c", "generation", "VersionId")
@@ -200,6 +217,7 @@ _MODIFIED_KEYS = (
     "modify",
     "date_time",
 )
+_TOKEN_KINDS = frozenset({"etag", "size", "modified", *_VERSION_KEYS})
 _warned_weak: set[str] = set()
 
 
@@ -217,15 +235,19 @@ def state_of(fs: Any, path: str, info: Mapping[str, Any]) -> ObjectState:
     """Return size and token from what ``info`` or a listing says; at most one further question to the store."""
     size = info.get("size", info.get("Size"))
     size = int(size) if isinstance(size, int | float) and size >= 0 else None
+    tokens: list[str] = []
     for key in _VERSION_KEYS:
         value = info.get(key)
         if value not in (None, ""):
             name = "etag" if key in ("ETag", "etag") else key
-            return ObjectState(size, f"{name}:{str(value).strip(chr(34))}")
+            tokens.append(f"{name}:{str(value).strip(chr(34))}")
     for key in _MODIFIED_KEYS:
         value = info.get(key)
         if value not in (None, ""):
-            return ObjectState(size, f"modified:{size}:{_moment(value)}")
+            tokens.append(f"modified:{size}:{_moment(value)}")
+            break
+    if tokens:
+        return ObjectState(size, tokens[0], tuple(tokens[1:]))
     try:
         return ObjectState(size, f"modified:{size}:{_moment(fs.modified(path))}")
     except FileNotFoundError:
@@ -273,9 +295,26 @@ async def gather_infos(fs: Any, paths: Sequence[str]) -> list[Any]:
             try:
                 return await fs._info(path)
             except Exception as exc:
-                return exc
+                return _true_reason(exc)
 
     return list(await asyncio.gather(*(one(path) for path in paths)))
+
+
+def _true_reason(exc: Exception) -> Exception:
+    """Return what `exc` means: fsspec's HTTP client says "not found" whatever the server answered."""
+    cause = exc.__cause__
+    if not isinstance(exc, FileNotFoundError) or cause is None or isinstance(cause, FileNotFoundError):
+        return exc
+    status = getattr(cause, "status", None)
+    if status in (404, 410):
+        return exc
+    if status in (401, 403):
+        return PermissionError(f"the server answered {status}")
+    if isinstance(status, int):
+        return StorageError(f"the server answered {status}")
+    if type(cause).__module__.partition(".")[0] == "aiohttp" or isinstance(cause, TimeoutError):
+        return StorageError(f"the server cannot be reached: {type(cause).__name__}")
+    return exc
 
 
 def list_infos(fs: Any, folders: Sequence[str]) -> list[Any]:

@@ -1,5 +1,8 @@
 """Files of a store that is asked by requests: one concurrent round at a time, every answer checked.
 
+A file that was planned elsewhere (it came out of a pickle or of ``reopen``) is compared with its version token
+before its first bytes are handed out: `_verify_planned`. One that was opened here costs no such question.
+
 ``cat_ranges`` may give exceptions as list elements, short answers, or the whole object instead of the range
 (integrations.md 4.2). Nothing of that leaves this module as data: an answer is the bytes that were asked for,
 or an error that names the file.
@@ -26,6 +29,7 @@ from .filesystems import (
 )
 from .http import WHOLE_BODY_LIMIT, HttpAnswer, can_ask, http_ranges
 from .names import redact_url
+from .planned import verified
 
 if TYPE_CHECKING:
     from .resolve import Location
@@ -51,13 +55,24 @@ class Wanted:
 class RemoteFile(ByteFile):
     """A file read by range requests. Nothing is held open, and `close` has nothing to close."""
 
-    __slots__ = ("_closed", "_token", "body")
+    __slots__ = ("_closed", "_token", "body", "planned")
 
     location: Location
 
-    def __init__(self, location: Location, size: int, token: str | None, io: IOStats | None) -> None:
+    def __init__(
+        self,
+        location: Location,
+        size: int,
+        token: str | None,
+        io: IOStats | None,
+        *,
+        planned: bool = False,
+    ) -> None:
         super().__init__(location, location.spelling, size, io)
         self._token = token
+        self.planned = (
+            planned  # true until a file that was planned elsewhere has been compared with its token
+        )
         self._closed = False
         self.body: memoryview | None = None  # the whole file, when the server gave it instead of a range
 
@@ -99,13 +114,18 @@ class RemoteFile(ByteFile):
 
     def differs(self, state: ObjectState) -> bool:
         """Whether `state` is another version than the one this file was opened with."""
-        if state.size is not None and state.size != self.size:
-            return True
-        return self._token is not None and state.token != self._token
+        different = state.differs_from(self.size, self._token)
+        if different:
+            verified.forget(self.fs, self.location.path)
+        return different
 
     def stale(self) -> StaleDatasetError:
         """Return the error that says that the object was replaced."""
         return StaleDatasetError(f"{self.spelling} was changed since it was opened. Open the dataset again.")
+
+    def removed(self) -> StaleDatasetError:
+        """Return the error that says that the object is gone."""
+        return StaleDatasetError(f"{self.spelling} was removed since it was opened. Open the dataset again.")
 
     def close(self) -> None:
         self._closed = True
@@ -116,7 +136,7 @@ class RemoteFile(ByteFile):
 
 
 def _rebuild_remote_file(location: Location, size: int, token: str | None) -> RemoteFile:
-    return RemoteFile(location, size, token, None)
+    return RemoteFile(location, size, token, None, planned=token is not None)
 
 
 # ---------------------------------------------------------------------------------------------------
@@ -181,6 +201,11 @@ def accept(item: Wanted, answer: Any) -> None:
         if answer.info["size"] is not None and _is_other_version(file, answer):
             item.failure = file.stale()
             return
+        if not answer.data and not answer.whole:
+            item.failure = StorageError("the server answered 416: it has nothing of this range")
+            return
+        if answer.tells_version and answer.info["size"] is not None:
+            file.planned = False
         if answer.whole and len(answer.data) <= WHOLE_BODY_LIMIT:
             file.body = memoryview(answer.data)
         answer = answer.data[item.start : item.stop] if answer.whole else answer.data
@@ -223,7 +248,53 @@ def fetch(wanted: Iterable[Wanted]) -> None:
         fs = item.file.fs
         groups.setdefault(id(fs), (fs, []))[1].append(item)
     for fs, items in groups.values():
+        judged_by_answers = is_http(fs) and can_ask(fs)
+        if not judged_by_answers:
+            _verify_planned(fs, items)
         _round(fs, items)
+        if judged_by_answers:  # where the headers told no version, a question has to
+            _verify_planned(fs, [item for item in items if not item.file.token.startswith("size:")])
+
+
+def _verify_planned(fs: Any, items: Sequence[Wanted]) -> None:
+    """Compare files that were planned elsewhere with their tokens, once per process, all in one round.
+
+    Raises
+    ------
+    StaleDatasetError
+        For the first file that was replaced or removed.
+    StorageError, PermissionError
+        If the store does not tell.
+    """
+    files = list({id(item.file): item.file for item in items if item.file.planned}.values())
+    if not files:
+        return
+
+    def ask(numbers: Sequence[int]) -> list[Any]:
+        chosen = [files[number] for number in numbers]
+        for file in chosen:
+            _forget_listing(fs, file.location.path)
+        begin = time.perf_counter()
+        answers = infos(fs, [file.location.path for file in chosen])
+        seconds = (time.perf_counter() - begin) / len(chosen)
+        for file in chosen:
+            file.io.add(metadata_requests=1, seconds=seconds)
+        return answers
+
+    def judge(number: int, answer: Any) -> Exception | None:
+        file = files[number]
+        if isinstance(answer, FileNotFoundError):
+            return file.removed()
+        if isinstance(answer, BaseException):
+            return storage_error(answer, "look up", file.spelling)
+        try:
+            return file.stale() if file.differs(state_of(fs, file.location.path, answer)) else None
+        except FileNotFoundError:
+            return file.removed()
+
+    verified.check(fs, [(file.location.path, file.size, file.token) for file in files], ask, judge)
+    for file in files:
+        file.planned = False
 
 
 def _count(items: Sequence[Wanted], seconds: float) -> None:
@@ -253,7 +324,11 @@ def _round(fs: Any, items: list[Wanted]) -> None:
             if isinstance(item.failure, StaleDatasetError):
                 raise item.failure
         compare_versions(fs, failed)
-        second_attempt(fs, failed)
+        try:
+            second_attempt(fs, failed)
+        except FileNotFoundError:
+            gone = next(item for item in failed if isinstance(item.failure, FileNotFoundError))
+            raise gone.file.removed() from None
 
 
 def compare_versions(fs: Any, failed: Sequence[Wanted]) -> None:
@@ -266,9 +341,7 @@ def compare_versions(fs: Any, failed: Sequence[Wanted]) -> None:
     files[0].io.add(metadata_requests=len(files), seconds=time.perf_counter() - begin)
     for file, answer in zip(files, answers, strict=True):
         if isinstance(answer, FileNotFoundError):
-            raise StaleDatasetError(
-                f"{file.spelling} was removed since it was opened. Open the dataset again."
-            ) from None
+            raise file.removed() from None
         if not isinstance(answer, BaseException) and file.differs(state_of(fs, file.location.path, answer)):
             raise file.stale()
 

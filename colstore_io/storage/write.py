@@ -14,6 +14,7 @@ import fsspec
 
 from .filesystems import live, storage_error
 from .names import redact_url
+from .planned import verified
 from .resolve import Location, copy_options
 
 __all__ = ["write_object"]
@@ -77,7 +78,8 @@ def write_object(
 
 
 def forget(fs: Any, path: str) -> None:
-    """Drop what listings of `fs` say about `path` and its folder."""
+    """Drop what listings of `fs` say about `path` and its folder, and what its version was."""
+    verified.forget(fs, path)
     parent = path.rstrip("/").rpartition("/")[0]
     for place in (path, parent):
         try:

@@ -363,8 +363,10 @@ def test_a_pickle_carries_no_data_and_asks_nothing_before_the_first_read(kind: s
     assert (copy.size, copy.token, copy.spelling) == (file.size, file.token, file.spelling)
     assert store.kinds() == (0, 0, 0)
     assert bytes(copy.read(7, 3)) == FILES["b/d/s_1.cstore"][7:10]
+    assert store.kinds() == (1, 1, 0)  # it was planned elsewhere: its version is compared, once
+    assert bytes(copy.read(9, 3)) == FILES["b/d/s_1.cstore"][9:12]
     assert store.kinds() == (1, 0, 0)
-    assert copy.io.requests == 1
+    assert (copy.io.requests, copy.io.metadata_requests) == (2, 1)
 
 
 def test_a_file_is_reopened_from_its_address(kind: str) -> None:
