@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from ..errors import CommitConflictError, FormatError
 from ..fields import PhysicalColumn
 from ..formats import ShardMeta
 from ..ingest import Batch, ingest
@@ -20,6 +21,7 @@ from .progress import parse_byte_size
 from .publish import Destination
 from .shard_directory import ShardDirectory, ShardName
 from .storing import write_table
+from .uncopyable import Uncopyable
 
 __all__ = ["DEFAULT_NAME", "Appender", "ingest_options"]
 
@@ -35,7 +37,7 @@ def ingest_options(
     return options
 
 
-class Appender:
+class Appender(Uncopyable):
     """Collects batches and writes a new shard whenever enough rows have come together.
 
     Parameters
@@ -184,10 +186,15 @@ class Appender:
             attributes=self._attributes,
             show_progress=False,
         )
-        self._pending = []
-        self._pending_rows = 0
+        waiting = self._pending, self._pending_rows
+        self._pending, self._pending_rows = [], 0
         self._n_shards += 1
-        self._place.published(destinations[-1])
+        try:
+            self._place.published(destinations[-1])
+        except (CommitConflictError, FormatError):  # the shard was taken away again, so its rows wait on
+            self._pending, self._pending_rows = waiting
+            self._n_shards -= 1
+            raise
 
     def close(self) -> None:
         """Flush, and give the lock of the directory back; does nothing the second time."""

@@ -15,6 +15,7 @@ import warnings
 from types import TracebackType
 
 from ..errors import WriterLockedError
+from .uncopyable import Uncopyable
 
 if sys.platform == "win32":
     import msvcrt
@@ -109,7 +110,7 @@ def unlock(fd: int) -> None:
         pass
 
 
-class LockedFile:
+class LockedFile(Uncopyable):
     """An open descriptor and the lock on it; owns both.
 
     Attributes
@@ -199,7 +200,7 @@ def open_locked(path: str, flags: int = os.O_RDWR, *, mode: int = 0o666) -> Lock
     raise _held_by_another(path)
 
 
-class DirectoryLock:
+class DirectoryLock(Uncopyable):
     """The lock of a shard directory: held by one `append`, or by an appender for its lifetime (cstore.md 10).
 
     Parameters

@@ -15,16 +15,24 @@ from dataclasses import replace
 from typing import Any
 
 from .. import storage
-from ..errors import CommitConflictError, FormatError
+from ..errors import CommitConflictError
 from ..storage import Location
 from ..storage.names import data_suffix, is_ignored, is_partition_folder
 from ..storage.names import path_key as natural_path_key
-from .manifest_json import FileEntry, GenerationManifest, generation_of_name, manifest_name, new_commit_id
+from .manifest_json import (
+    FileEntry,
+    GenerationManifest,
+    IncompleteManifestError,
+    generation_of_name,
+    manifest_name,
+    new_commit_id,
+)
 from .publish import resolve_target, write_small_file
 
 __all__ = [
     "FileEntry",
     "GenerationManifest",
+    "IncompleteManifestError",
     "directory_location",
     "generation_of_name",
     "manifest_name",
@@ -65,8 +73,8 @@ def read_generation(location: Location) -> GenerationManifest:
     ------
     FileNotFoundError
         If there is no such file.
-    FormatError
-        If it is not complete, or says what no manifest may say.
+    IncompleteManifestError, UnsupportedFeatureError
+        If it is not complete, or complete but not understood; see `GenerationManifest.from_bytes`.
     """
     return GenerationManifest.from_bytes(_read(location), path=location.spelling)
 
@@ -75,11 +83,16 @@ def newest_generation(directory: Location) -> GenerationManifest | None:
     """Return the newest complete generation of a directory, or None when there is none.
 
     A manifest that is not complete is what an interrupted commit leaves behind, and is passed over.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the newest complete manifest is not understood: it is the dataset all the same, and an older one is not.
     """
     for generation in _generations(directory):
         try:
             return read_generation(directory.child(manifest_name(generation)))
-        except (FormatError, FileNotFoundError):
+        except (IncompleteManifestError, FileNotFoundError):
             continue
     return None
 
@@ -133,7 +146,10 @@ def publish(directory: Location, generation: GenerationManifest) -> Location:
         Another writer published this generation. It is a `FileExistsError`.
     OSError
         The manifest could not be written; nothing of it is visible.
+    UnsupportedFeatureError
+        The newest generation is not understood, so none can follow it; nothing was written.
     """
+    newest_generation(directory)
     data = generation.to_bytes()
     location = directory.child(generation.name)
     try:
@@ -146,7 +162,7 @@ def publish(directory: Location, generation: GenerationManifest) -> Location:
             found = read_generation(location)
         except FileNotFoundError:
             raise exc from None
-        except FormatError:
+        except IncompleteManifestError:
             # Somebody's interrupted commit holds the name. Its number is used up; a later commit takes the next.
             raise _conflict(location, "an incomplete manifest") from exc
         if found.commit_id != generation.commit_id:
@@ -195,6 +211,9 @@ def vacuum(
     ------
     ValueError
         If `keep` is less than 1, or `older_than_seconds` negative.
+    UnsupportedFeatureError
+        If one of the newest `keep` complete manifests is not understood: what it needs is unknown, and nothing is
+        deleted.
 
     Warns
     -----
@@ -246,7 +265,7 @@ def _kept_files(place: Location, keep: int) -> set[str] | None:
             break
         try:
             manifest = read_generation(place.child(manifest_name(generation)))
-        except (FormatError, FileNotFoundError):
+        except (IncompleteManifestError, FileNotFoundError):
             continue
         named.update(entry.path for entry in manifest.files)
         kept += 1

@@ -1,7 +1,8 @@
 """What a generation manifest says: the dataclasses, and their JSON text (architecture.md 7).
 
 Reading believes nothing: a text that does not parse, or whose checksum does not fit, is not complete, and one that is
-complete is still checked member by member.
+complete is still checked member by member. The difference matters: what is not complete is no commit, and passed over;
+what is complete is one, so not to understand it is an error (cstore.md 10.1).
 """
 
 from __future__ import annotations
@@ -14,10 +15,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeGuard
 
-from ..errors import FormatError
+from ..errors import FormatError, UnsupportedFeatureError
 from ..formats.cstore.attributes import decode_attributes, encode_attributes
 
-__all__ = ["FileEntry", "GenerationManifest", "generation_of_name", "manifest_name", "new_commit_id"]
+__all__ = [
+    "FileEntry",
+    "GenerationManifest",
+    "IncompleteManifestError",
+    "generation_of_name",
+    "manifest_name",
+    "new_commit_id",
+]
 
 MANIFEST_VERSION = 1
 MAX_GENERATION = 99_999_999
@@ -25,6 +33,10 @@ _NAME = re.compile(r"_colstore-([0-9]{8})\.json", re.ASCII)
 _MAX_INT = 2**63 - 1
 
 Kind = Literal["table", "grid"]
+
+
+class IncompleteManifestError(FormatError):
+    """The file is what an interrupted commit leaves behind: it does not parse, or its checksum does not fit."""
 
 
 def manifest_name(generation: int) -> str:
@@ -163,8 +175,14 @@ class GenerationManifest:
 
         Raises
         ------
-        FormatError
-            If it is not complete, or complete but not what a manifest may say.
+        IncompleteManifestError
+            If it is not complete: it does not parse, or its checksum does not fit.
+        UnsupportedFeatureError
+            If it is complete, but of another version, or not what a manifest of this version may say.
+
+        Notes
+        -----
+        Both are a `FormatError`.
         """
         return _parse(data, path)
 
@@ -191,22 +209,31 @@ def _checksum(members: Mapping[str, Any]) -> int:
 
 
 def _parse(data: bytes, path: str) -> GenerationManifest:
+    def incomplete(message: str) -> FormatError:
+        return IncompleteManifestError(message, path=path, section="generation manifest")
+
     def refuse(message: str) -> FormatError:
-        return FormatError(message, path=path, section="generation manifest")
+        advice = (
+            "The manifest is complete, but this library does not understand it. Open an older generation by the "
+            "path of its manifest, or the directory with ignore_manifest=True"
+        )
+        return UnsupportedFeatureError(f"{message}. {advice}", path=path, section="generation manifest")
 
     try:
         members = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
-        raise refuse("not complete: it is no JSON text; an interrupted commit leaves such a file") from None
+        raise incomplete(
+            "not complete: it is no JSON text; an interrupted commit leaves such a file"
+        ) from None
     if not isinstance(members, dict):
-        raise refuse("not complete: it is no JSON object")
+        raise incomplete("not complete: it is no JSON object")
     stored = members.pop("crc32", None)
     try:
         actual = _checksum(members)
     except (ValueError, RecursionError):
-        raise refuse("holds values that JSON has no form for") from None
+        raise incomplete("not complete: it holds values that JSON has no form for") from None
     if not _is_int(stored) or stored != actual:
-        raise refuse(f"not complete: its checksum does not fit, the contents give {actual}")
+        raise incomplete(f"not complete: its checksum does not fit, the contents give {actual}")
     if members.get("colstore_manifest") != MANIFEST_VERSION or not _is_int(members["colstore_manifest"]):
         raise refuse(f"its version is not {MANIFEST_VERSION}, the only one that this library reads")
     generation = members.get("generation")
@@ -242,7 +269,7 @@ def _parse(data: bytes, path: str) -> GenerationManifest:
         raise refuse("'partition_on' is no array of names")
     try:
         attrs = decode_attributes(members.get("attrs", {}))
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise refuse(f"'attrs': {exc}") from None
     return GenerationManifest(
         generation=generation,

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from .. import config
 from ..storage import numa
+from .uncopyable import Uncopyable
 
 __all__ = ["PIECE_BYTES", "AlignedOutput", "sync", "sync_directory", "write_at"]
 
@@ -161,7 +162,7 @@ def _cut(views: list[memoryview], ends: list[int], first: int, start: int, stop:
     return part
 
 
-class AlignedOutput:
+class AlignedOutput(Uncopyable):
     """The tail of an open file: appends go out in pieces that end at multiples of `PIECE_BYTES`.
 
     Small appends are gathered in memory, large ones go to the file straight from where they are; only the bytes

@@ -24,6 +24,7 @@ from .. import storage
 from ..storage import Location
 from .locks import LockedFile, open_locked
 from .output import sync, sync_directory, write_at
+from .uncopyable import Uncopyable
 
 __all__ = [
     "Destination",
@@ -201,7 +202,7 @@ class Destination(Protocol):
         """Close the descriptors only, in a forked child: files and locks are its parent's."""
 
 
-class InPlace:
+class InPlace(Uncopyable):
     """The file itself, locked: a streaming ``create`` (`created`) or an ``update`` (cstore.md 8.1).
 
     Parameters
@@ -247,7 +248,7 @@ class InPlace:
         self._file.release()
 
 
-class Replacement:
+class Replacement(Uncopyable):
     """A temporary file beside the target that gets the target's name when it is published.
 
     The lock of an existing target is held from the start, that of the temporary file from its first byte on, so
@@ -378,7 +379,7 @@ class Replacement:
         self.close()
 
 
-class Upload:
+class Upload(Uncopyable):
     """One object of an object store: spooled to an anonymous local file, uploaded as a whole when published.
 
     Parameters

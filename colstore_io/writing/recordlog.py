@@ -7,6 +7,7 @@ rewrites the counters, then makes those durable. A crash at any byte leaves the 
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,13 +30,14 @@ from ..formats.cstore.manifest import encode_manifest, physical_columns
 from ..formats.cstore.records import BODY_ALIGNMENT, RECORD_HEADER_SIZE, encode_record_header
 from .output import AlignedOutput, sync, write_at
 from .publish import Destination
+from .uncopyable import Uncopyable
 
 __all__ = ["RecordLog"]
 
 _MAX_MARKS = 4096
 
 
-class RecordLog:
+class RecordLog(Uncopyable):
     """Records appended to one file, and the commits that make them count. Knows nothing of names and locks.
 
     Parameters
@@ -44,10 +46,14 @@ class RecordLog:
         Owned: closed by `finish`, `discard` and `give_up`.
     statistics : bool
         Write a footer when finishing.
+    path : str
+        The file as the user spells it, for messages.
     """
 
-    def __init__(self, destination: Destination, *, statistics: bool) -> None:
+    def __init__(self, destination: Destination, *, statistics: bool, path: str = "the file") -> None:
         self.destination = destination
+        self._path = path
+        self._footer_error: Exception | None = None
         self.output = AlignedOutput(destination.fd)
         self.columns: tuple[PhysicalColumn, ...] = ()
         self.has_header = False
@@ -62,7 +68,15 @@ class RecordLog:
         self._row_bytes = 0
 
     def resume(self, meta: ShardMeta) -> None:
-        """Go on behind the last committed record of an existing file, cutting off whatever follows it."""
+        """Go on behind the last committed record of an existing file, cutting off whatever follows it.
+
+        Raises
+        ------
+        ValueError
+            If statistics are wanted and a footer cannot name the columns; nothing was changed.
+        """
+        if self._entries is not None:
+            check_statistics_columns(meta.columns)
         self._set_columns(meta.columns)
         self.has_header = True
         self.n_records, self.n_rows = meta.n_records, meta.n_rows
@@ -153,26 +167,44 @@ class RecordLog:
         self._flush()
         self._count(0)
 
-    def finish(self) -> None:
+    def finish(self, *, whole: bool = False) -> None:
         """Write the footer if there is one, commit, and close. Without a header nothing is left behind.
+
+        Parameters
+        ----------
+        whole : bool
+            Treat a footer that cannot be written as any other error: for one-shot writes, whose caller has the data
+            still.
 
         Raises
         ------
         OSError
             As the system gives it. In a file that is public already, the records that did reach it are committed
             nevertheless, and a note says how many; a file that is not stays unpublished.
+
+        Warns
+        -----
+        RuntimeWarning
+            If only the footer could not be written: all records are committed without it.
         """
         if not self.has_header:
             self.discard()
             return
         try:
-            self._finish()
+            self._finish(whole)
         except BaseException:
             self.destination.give_up()
             raise
         self.destination.close()
+        if self._footer_error is not None:  # now that nothing can be lost where warnings are errors
+            warnings.warn(
+                f"{self._path}: the rows are committed, but without statistics, which could not be written "
+                f"({self._footer_error}). Readers find all rows, but cannot skip any by their bounds.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
-    def _finish(self) -> None:
+    def _finish(self, whole: bool) -> None:
         try:
             self._flush()
         except OSError as exc:
@@ -186,12 +218,15 @@ class RecordLog:
             footer = encode_statistics(self.columns, self._entries)
             self.output.append([footer])
             self.output.flush()
-        except OSError:
-            if self.destination.is_public:
-                with contextlib.suppress(OSError):  # the data matter more than their statistics
-                    self.output.truncate(self._end)
-                    self._count(0)
-            raise
+        except Exception as exc:
+            if whole:
+                raise
+            # The data matter more than their statistics, which are advisory (cstore.md 7).
+            self._footer_error = exc
+            with contextlib.suppress(OSError):  # bytes behind the committed end are nobody's
+                self.output.truncate(self._end)
+            self._count(0)
+            return
         self._count(self._end)
 
     def seal(self) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import storage
-from ..errors import CommitConflictError, SchemaMismatchError
+from ..errors import CommitConflictError, FormatError, SchemaMismatchError
 from ..formats import ShardMeta
 from ..ingest import Batch
 from ..storage import Location
@@ -24,6 +24,7 @@ from .locks import DirectoryLock
 from .manifest_layout import file_entry
 from .merging import read_sources
 from .publish import Destination, Replacement, Upload, resolve_target
+from .uncopyable import Uncopyable
 
 __all__ = ["ShardDirectory", "ShardName"]
 
@@ -88,7 +89,7 @@ class ShardName:
         return max((int(match.group(1)) for match in matches if match is not None), default=-1) + 1
 
 
-class ShardDirectory:
+class ShardDirectory(Uncopyable):
     """A directory under its lock: what is in it, and how one more shard gets in. Owned by one append or appender."""
 
     def __init__(self, directory: Any, name: str, storage_options: Any, filesystem: Any) -> None:
@@ -159,6 +160,8 @@ class ShardDirectory:
         ------
         CommitConflictError
             Another writer published the next generation first; the shard is removed again.
+        FormatError
+            Another writer published a generation that this library does not understand; likewise.
         """
         if isinstance(destination, Upload):
             location = destination.location
@@ -166,7 +169,12 @@ class ShardDirectory:
             assert isinstance(destination, Replacement)
             location = self.place.child(os.path.basename(destination.target))
         name = os.path.basename(location.path)
-        generation = manifest.newest_generation(self.place)
+        try:
+            generation = manifest.newest_generation(self.place)
+        except FormatError:
+            with contextlib.suppress(OSError):
+                _remove(location)
+            raise
         if generation is not None:
             file, head = storage.open_file(location)
             try:
@@ -177,7 +185,7 @@ class ShardDirectory:
             following = generation.successor([entry], generation=manifest.next_number(self.place))
             try:
                 manifest.publish(self.place, following)
-            except CommitConflictError:
+            except (CommitConflictError, FormatError):
                 with contextlib.suppress(OSError):
                     _remove(location)
                 raise

@@ -150,7 +150,7 @@ def write_table(
         except BaseException:
             destination.give_up()
             raise
-        log.finish()
+        log.finish(whole=True)
 
 
 def _new_destination(target: Target, *, exclusive: bool) -> Destination:

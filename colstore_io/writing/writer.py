@@ -25,6 +25,7 @@ from .merging import open_sources
 from .publish import Destination, InPlace, Replacement, Target, Upload, resolve_target
 from .recordlog import RecordLog
 from .storing import store_file
+from .uncopyable import Uncopyable
 
 __all__ = ["Writer", "WriterMode", "store_file"]
 
@@ -54,7 +55,7 @@ class _Plain(NamedTuple):
     dtypes: list[np.dtype[Any]]
 
 
-class Writer:
+class Writer(Uncopyable):
     """A `.cstore` file being written record by record.
 
     Parameters
@@ -83,6 +84,9 @@ class Writer:
         Another writer holds the lock; nothing was changed.
     FormatError
         ``"update"`` of a damaged file, or of one in an older layout; nothing was changed.
+    ValueError
+        ``"update"`` with `statistics` of a file whose column names cannot stand in a footer (cstore.md 7); nothing
+        was changed.
     io.UnsupportedOperation
         ``"create"`` and ``"update"`` on an object store.
 
@@ -90,7 +94,8 @@ class Writer:
     -----
     What was written counts when `commit` or `close` returns, also when a ``with`` block is left by an exception,
     and nothing of it before (cstore.md 8.1 and 8.2). A writer that is dropped unclosed commits from its finaliser
-    with a `ResourceWarning`. Not thread-safe. In a forked child the writer is dead: file and lock are the parent's.
+    with a `ResourceWarning`. Not thread-safe; cannot be pickled or copied (`TypeError`). In a forked child the writer
+    is dead: file and lock are the parent's.
 
     Examples
     --------
@@ -133,7 +138,7 @@ class Writer:
         self._schema: Schema | None = None
         self._plain: _Plain | None = None
         destination = _open_destination(self._target, mode)
-        self._log = RecordLog(destination, statistics=statistics)
+        self._log = RecordLog(destination, statistics=statistics, path=self._target.spelling)
         if mode == "update":
             try:
                 meta = _read_for_update(self._target)
@@ -277,6 +282,11 @@ class Writer:
         ------
         OSError
             As the system gives it. The writer is closed nevertheless.
+
+        Warns
+        -----
+        RuntimeWarning
+            If only the statistics could not be written: the rows are committed without them.
         """
         if self._closed:
             return

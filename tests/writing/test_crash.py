@@ -287,10 +287,43 @@ class TestFullDisk:
         end = writer._log.output.end
         with monkeypatch.context() as patch:
             Disk(patch).fail = full(end)
-            with pytest.raises(OSError, match="No space"):
+            with pytest.warns(
+                RuntimeWarning, match=r"a\.cstore: the rows are committed, but without statistics"
+            ):
                 writer.close()
         assert path.stat().st_size == end
         assert read_back(path)["x"] == list(range(100))
+
+    @pytest.mark.parametrize("mode", ["recreate", "update"])
+    def test_footer_that_does_not_fit_loses_no_rows_in_any_mode(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any
+    ) -> None:
+        path = tmp_path / "a.cstore"
+        store_file({"x": np.arange(3)}, path, statistics=True)
+        writer = Writer(path, mode, statistics=True)
+        writer.write({"x": np.arange(3, 100)})
+        end = writer._log.output.end
+        with monkeypatch.context() as patch:
+            Disk(patch).fail = full(end)
+            with pytest.warns(RuntimeWarning, match=r"a\.cstore"):
+                writer.close()
+        assert read_back(path)["x"] == list(range(3 if mode == "recreate" else 0, 100))
+        assert open_sources([path])[0].meta.statistics is None
+        assert [entry.name for entry in tmp_path.iterdir()] == ["a.cstore"]
+        with Writer(path, "update", statistics=True) as writer:
+            writer.write({"x": np.arange(2)})
+        assert open_sources([path])[0].meta.statistics is not None
+
+    def test_one_shot_write_whose_footer_does_not_fit_leaves_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store_file({"x": np.arange(100)}, tmp_path / "plain.cstore")
+        size = (tmp_path / "plain.cstore").stat().st_size
+        with monkeypatch.context() as patch:
+            Disk(patch).fail = full(size)
+            with pytest.raises(OSError, match="No space"):
+                store_file({"x": np.arange(100)}, tmp_path / "a.cstore", statistics=True)
+        assert [entry.name for entry in tmp_path.iterdir()] == ["plain.cstore"]
 
     @pytest.mark.parametrize("run", ["store", "recreate", "compact"])
     def test_replacement_that_does_not_fit_leaves_the_old_file_alone(

@@ -18,10 +18,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import colstore_io
 from colstore_io import storage
-from colstore_io.errors import CommitConflictError, FormatError
+from colstore_io.errors import CommitConflictError, FormatError, UnsupportedFeatureError
 from colstore_io.storage import Location, locate
 from colstore_io.writing import manifest
+from colstore_io.writing.appender import Appender
+from colstore_io.writing.locks import DIRECTORY_LOCK_NAME
 from colstore_io.writing.manifest import newest_generation, next_number, publish, read_generation, vacuum
 from colstore_io.writing.manifest_json import (
     FileEntry,
@@ -32,6 +35,7 @@ from colstore_io.writing.manifest_json import (
 )
 from colstore_io.writing.manifest_layout import file_entry, schema_objects, shard_meta
 from colstore_io.writing.merging import open_sources
+from colstore_io.writing.shards import append
 from colstore_io.writing.writer import Writer, store_file
 
 
@@ -151,7 +155,7 @@ class TestNewest:
             publish(place(tmp_path), generation(number, f"{number}.cstore"))
         (tmp_path / "_colstore-00000011.json").write_bytes(b'{"torn')
         (tmp_path / "_colstore-00000012.json").write_bytes(
-            (tmp_path / "_colstore-00000010.json").read_bytes()
+            (tmp_path / "_colstore-00000010.json").read_bytes().replace(b"10.cstore", b"12.cstore")
         )
         newest = newest_generation(place(tmp_path))
         assert newest is not None
@@ -165,6 +169,85 @@ class TestNewest:
             paths = [member.local_path for member in manifest.member_locations(made, where)]
             assert paths == [str(tmp_path / "b.cstore"), str(tmp_path / "k=1" / "a.cstore")]
         assert read_generation(location) == made
+
+
+NOT_UNDERSTOOD: list[dict[str, Any]] = [
+    {"colstore_manifest": 2},
+    {"colstore_manifest": "1"},
+    {"kind": "other"},
+    {"generation": 1},
+    {"schema": {}},
+    {"n_rows": 10**6},
+    {"files": [{"path": "../x.cstore", "size": 1, "records": 1, "rows": 5}]},
+    {"files": [{"path": 5, "size": 1, "records": 1, "rows": 5}]},
+]
+
+
+@pytest.mark.parametrize("change", NOT_UNDERSTOOD, ids=repr)
+class TestCompleteButNotUnderstood:
+    """Such a manifest is the newest generation, so falling back on an older one would be wrong (cstore.md 10.1)."""
+
+    @pytest.fixture
+    def directory(self, tmp_path: Path, change: dict[str, Any]) -> Path:
+        """Generation 1 names part-0-a, generation 2, changed, part-1-b as well; both are old."""
+        paths = [tmp_path / "part-0-a.cstore", tmp_path / "part-1-b.cstore"]
+        for path in paths:
+            store_file({"x": np.arange(5)}, path)
+            os.utime(path, (0, 0))
+        sources = open_sources(paths)
+        schema = schema_objects(sources[0].meta)
+        entries = [file_entry(s.meta, os.path.basename(s.meta.path), schema=schema) for s in sources]
+        first = GenerationManifest(1, new_commit_id(), (entries[0],), 5, schema)
+        publish(place(tmp_path), first)
+        members = json.loads(first.successor([entries[1]]).to_bytes())
+        del members["crc32"]
+        members.update(change)
+        members["crc32"] = zlib.crc32(json.dumps(members, sort_keys=True).encode())
+        (tmp_path / "_colstore-00000002.json").write_text(json.dumps(members))
+        return tmp_path
+
+    def test_open_refuses_and_says_what_to_do(self, directory: Path) -> None:
+        with pytest.raises(UnsupportedFeatureError, match=r"_colstore-00000002\.json.*ignore_manifest=True"):
+            colstore_io.open(directory)
+        with pytest.raises(UnsupportedFeatureError):
+            colstore_io.open(directory / "_colstore-00000002.json")
+        with colstore_io.open(directory / "_colstore-00000001.json") as older:
+            assert len(older) == 5
+        with colstore_io.open(directory, ignore_manifest=True) as everything:
+            assert len(everything) == 10
+
+    def test_vacuum_deletes_nothing(self, directory: Path) -> None:
+        before = sorted(os.listdir(directory))
+        for keep in (1, 2):
+            with pytest.raises(UnsupportedFeatureError, match="_colstore-00000002"):
+                vacuum(directory, older_than_seconds=0, keep=keep)
+        assert sorted(os.listdir(directory)) == before
+
+    def test_nothing_is_added(self, directory: Path) -> None:
+        before = sorted(os.listdir(directory))
+        with pytest.raises(UnsupportedFeatureError):
+            append(directory, {"x": np.arange(2)})
+        with pytest.raises(UnsupportedFeatureError):
+            Appender(directory)
+        for number in (2, 3):
+            with pytest.raises(UnsupportedFeatureError):
+                publish(place(directory), generation(number, "part-0-a.cstore"))
+        assert sorted(name for name in os.listdir(directory) if name != DIRECTORY_LOCK_NAME) == before
+
+    def test_one_that_appears_meanwhile_costs_no_rows(self, directory: Path) -> None:
+        newest, aside = directory / "_colstore-00000002.json", directory / "aside"
+        newest.rename(aside)
+        before = sorted(name for name in os.listdir(directory) if name.endswith(".cstore"))
+        appender = Appender(directory)
+        appender.write({"x": np.arange(2)})
+        aside.rename(newest)
+        with pytest.raises(UnsupportedFeatureError):
+            appender.flush()
+        assert appender.pending_rows == 2
+        assert sorted(name for name in os.listdir(directory) if name.endswith(".cstore")) == before
+        newest.unlink()
+        appender.close()
+        assert len(before) + 1 == sum(name.endswith(".cstore") for name in os.listdir(directory))
 
 
 class TestPublish:

@@ -453,6 +453,22 @@ class TestUpdate:
             writer.write({"x": np.arange(3)})
         assert path.read_bytes() == expected
 
+    @pytest.mark.parametrize("name", ["a\ud800", "x" * 65536])
+    def test_names_that_no_footer_can_hold_are_refused_before_anything_changes(
+        self, tmp_path: Path, name: str
+    ) -> None:
+        path = tmp_path / "a.cstore"
+        store_file({name: np.arange(3)}, path)
+        with path.open("ab") as file:
+            file.write(b"torn")  # what an update would cut off
+        before = path.read_bytes()
+        with pytest.raises(ValueError, match="cannot have statistics"):
+            Writer(path, "update", statistics=True)
+        assert path.read_bytes() == before
+        with Writer(path, "update") as writer:  # the lock is free again
+            writer.write({name: np.arange(2)})
+        assert read_back(path)[name] == [0, 1, 2, 0, 1]
+
     def test_footer_goes_without_statistics_and_is_continued_with_them(self, tmp_path: Path) -> None:
         with_footer, without = tmp_path / "a.cstore", tmp_path / "b.cstore"
         store_file({"x": np.arange(3)}, with_footer, statistics=True)
