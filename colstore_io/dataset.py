@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import threading
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -89,6 +90,10 @@ def _joined_statistics(
     }
 
 
+_MANY_FILES = 8
+_SIZES_GOOD_SECONDS = 0.002
+
+
 class Source:
     """A plan and its opened files: hands out addresses of mapped columns and byte ranges of the others.
 
@@ -134,6 +139,7 @@ class Source:
         self.warm: dict[tuple[Part, ...], float] = {}  # see `cold.suspect`
         self._columns: dict[Part, NDArray[Any]] = {}
         self._keep: list[NDArray[Any]] = []  # buffers that tables point into, besides the mappings
+        self._sizes_good_until = 0.0
         self._lock = threading.Lock()  # guards the memos above; no other lock is taken under it
         for number, file in enumerate(self.files):
             if isinstance(file, LocalFile) and file.on_change is None:
@@ -225,8 +231,15 @@ class Source:
             low, high = (
                 (int(segments.file[first]), int(segments.file[stop - 1]) + 1) if stop > first else (0, 0)
             )
+        # A question to each of many files costs more than a small read. A file can be cut at any moment after it too,
+        # so a look at all of them that is this young is worth the same.
+        many = high - low == len(files) > _MANY_FILES
+        if many and time.monotonic() < self._sizes_good_until:
+            return
         for number in range(low, high):
             files[number].check_size(entries[number].committed_end)
+        if many:
+            self._sizes_good_until = time.monotonic() + _SIZES_GOOD_SECONDS
 
     @cached_property
     def mapped(self) -> bool:

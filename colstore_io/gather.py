@@ -56,6 +56,17 @@ def read_part(
                     return read(source, rows, parts)[0]
                 _call(source, source.table(parts), rows, None, target, 1)
             return target
+        parts = (part,)
+        if rows.count and source.mapped and source.part_dtype(part).isnative:
+            # The same road over several segments.
+            if isinstance(rows, Range):
+                source.check_sizes(*rows.extent)
+            else:
+                source.check_sizes()
+            if source.warm.get(parts, 0.0) >= monotonic() or not cold.suspect(source, rows, parts):
+                target = np.empty(rows.count, source.part_dtype(part))
+                _call(source, source.table(parts), rows, None, target, 1)
+                return target
     return read(source, rows, (part,), None if out is None else (out,))[0]
 
 
