@@ -171,6 +171,8 @@ def seaweed_s3() -> Iterator[S3Server]:
         f"-s3.config={folder / 's3.json'}",
         "-master.volumeSizeLimitMB=1024",
         "-volume.max=100",
+        "-s3.port.iceberg=0",  # neither is used here, and their ports are fixed: two servers would collide
+        "-s3.port.lance=0",
         *(f"-{name}={port}" for name, port in ports.items()),
     ]
     try:

@@ -478,7 +478,9 @@ def test_a_task_reads_no_header_again(records):
     assert list(frame.index) == list(range(700, 800))
     assert part.source.io.requests == 1
     assert part.source.io.bytes == 800
-    assert part.source.io.metadata_requests == 1  # is it still the version of the plan? asked once in a process
+    assert (
+        part.source.io.metadata_requests == 1
+    )  # is it still the version of the plan? asked once in a process
     after = pickle.loads(pickle.dumps(df.expr.iterables[0][8]))
     df.expr.func(after)
     assert after.source.io.requests == 1
