@@ -24,6 +24,9 @@ STORABLE_KINDS = "fiubMmSU"
 EXTRA_KEY = "colstore_io"
 """The one extra manifest key this library uses, in column objects and at top level (cstore.md 4.2)."""
 
+VARIABLE_ROW_BYTES = 32
+"""Bytes that a value of variable length is taken to have where a plan must weigh rows before they are read."""
+
 Nulls = Literal["nan", "na"]
 
 
@@ -76,6 +79,14 @@ class Field:
         Present (not None) for every categorical field.
     attrs : Mapping
         Attributes of this column.
+    optional : bool
+        Whether rows may be null without a companion column: the format has null bitmaps of its own.
+
+    Notes
+    -----
+    A column of values of variable length (text, bytes, lists, of the formats that have them) has the dtype ``object``,
+    which never means Python objects here, and its Arrow type's name in `logical`: ``"string"``, ``"binary"``,
+    ``"large_string"``, ``"large_binary"``, ``"list<int32>"``, ``"list<string>"``.
     """
 
     name: str
@@ -86,11 +97,17 @@ class Field:
     categories: tuple[Any, ...] | None = None
     ordered: bool | None = None
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    optional: bool = False
 
     @property
     def nullable(self) -> bool:
-        """True when the field has a validity companion; it is then handed out as an Arrow array."""
-        return self.validity is not None
+        """True when rows may be null; the field is then handed out as an Arrow array."""
+        return self.validity is not None or self.optional
+
+    @property
+    def variable(self) -> bool:
+        """True when values have no fixed width; the field is then handed out as an Arrow array."""
+        return self.dtype.kind == "O"
 
     @property
     def native_dtype(self) -> np.dtype[Any]:
@@ -103,11 +120,13 @@ class Field:
 
     @property
     def row_bytes(self) -> int:
-        """Stored bytes per row, companion included."""
+        """Stored bytes per row, companion included; of a field of variable length, a guess."""
+        if self.variable:
+            return VARIABLE_ROW_BYTES
         return self.dtype.itemsize + (1 if self.nullable else 0)
 
     def without_validity(self) -> Field:
-        return replace(self, validity=None)
+        return replace(self, validity=None, optional=False)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ Formats ask `colstore_io.storage` for bytes and know nothing of file systems, fr
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,28 @@ from ..errors import ColumnNotFoundError, FormatError
 from ..fields import PhysicalColumn, Schema
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ..storage import ByteFile, Location
     from .cstore.reader import HeaderInfo
 
 BLOCK_ROWS = 1 << 16
 """Rows of a file that share one minimum and one maximum in its index."""
 
-__all__ = ["BLOCK_ROWS", "Format", "Problem", "ShardMeta", "Statistics", "detect", "verify_location"]
+__all__ = [
+    "BLOCK_ROWS",
+    "Allocate",
+    "DecodedColumn",
+    "Decoder",
+    "FileEncoder",
+    "Format",
+    "Problem",
+    "ReadOptions",
+    "ShardMeta",
+    "Statistics",
+    "detect",
+    "verify_location",
+]
 
 
 @dataclass(frozen=True)
@@ -38,11 +53,140 @@ class Statistics:
         In native byte order. Meaningless where not usable.
     usable : mapping of str to ndarray of bool, shape (R,)
         Whether the bounds of this segment may be trusted. Columns that never have bounds (strings) are left out.
+    nulls : mapping of str to ndarray of int64, shape (R,)
+        Number of nulls of each segment, of columns whose format counts them.
     """
 
     minimum: Mapping[str, NDArray[Any]]
     maximum: Mapping[str, NDArray[Any]]
     usable: Mapping[str, NDArray[np.bool_]]
+    nulls: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a caller may ask of formats whose columns are decoded. Picklable.
+
+    Attributes
+    ----------
+    strict : bool
+        Refuse at open what would only matter once a column is read (unknown tokenizers).
+    table : str or None
+        Which list of records of a message is the table (logs of messages).
+    errors : str
+        What to do with text that is not UTF-8: ``"strict"`` raises, ``"surrogateescape"`` hands it out as binary.
+    max_rows : int
+        Rows that one segment may claim.
+    max_decoded_bytes : int
+        Bytes that one column of one segment may decode to: what a small hostile file can make a reader allocate.
+    """
+
+    strict: bool = False
+    table: str | None = None
+    errors: str = "strict"
+    max_rows: int = 1 << 32
+    max_decoded_bytes: int = 1 << 36
+
+
+@dataclass(slots=True)
+class DecodedColumn:
+    """One column of one segment (or of some of its rows), decoded.
+
+    Attributes
+    ----------
+    values : ndarray, shape (n,), or None
+        Of a fixed-width column: native byte order; the caller's `out` if one was given. What lies under nulls is 0.
+    validity : ndarray of bool, shape (n,), or None
+        Of a fixed-width column: True where there is a value; None when every row has one.
+    array : pyarrow.Array or None
+        Of a column of variable length, nulls included.
+    """
+
+    values: NDArray[Any] | None = None
+    validity: NDArray[np.bool_] | None = None
+    array: pa.Array | None = None
+
+
+Allocate: TypeAlias = "Callable[[int], NDArray[np.uint8]]"
+"""Gives memory for results: ``allocate(nbytes)`` returns a writable uint8 array of that many bytes."""
+
+
+class Decoder(Protocol):
+    """How the segments of one file are decoded: addresses and encodings, no handle. Immutable, picklable, small.
+
+    Columns are numbered as in ``ShardMeta.schema``, segments as in ``ShardMeta.record_rows``.
+    """
+
+    def ranges(
+        self, segment: int, columns: Sequence[int], rows: tuple[int, int] | None = None
+    ) -> list[tuple[int, int]]:
+        """Return the byte ranges (offset, length) of the file that `decode` of these `columns` needs, in order.
+
+        `rows` as in `decode`. Their number and order depend on the arguments alone.
+        """
+        ...
+
+    def decode(
+        self,
+        segment: int,
+        columns: Sequence[int],
+        data: Sequence[memoryview],
+        *,
+        rows: tuple[int, int] | None = None,
+        out: Sequence[NDArray[Any] | None] | None = None,
+        threads: int = 1,
+        dictionaries: Collection[int] = (),
+        allocate: Allocate | None = None,
+    ) -> list[DecodedColumn]:
+        """Decode columns of one segment.
+
+        Parameters
+        ----------
+        segment : int
+        columns : sequence of int
+        data : sequence of memoryview
+            The bytes of `ranges`, in its order; views of a mapping or fetched buffers.
+        rows : (start, stop), optional
+            Rows within the segment that are wanted. Default: all.
+        out : sequence of ndarray or None, optional
+            One per column: where the values of a fixed-width column go (native dtype, shape (n,)).
+        threads : int
+            Threads this call may use, itself included; already leased by the caller.
+        dictionaries : collection of int
+            Columns to return as Arrow dictionary arrays where their chunk is a dictionary.
+        allocate : callable, optional
+            Memory of results that do not go to `out`. Default: `colstore_io.buffers`.
+
+        Raises
+        ------
+        FormatError
+            Naming file, segment, column and offset.
+        """
+        ...
+
+    def select(self, low: int, high: int, columns: Sequence[int]) -> Decoder:
+        """Return the decoder of segments [low, high) and `columns` alone, renumbered from 0: what a task needs."""
+        ...
+
+    def decoded_row_bytes(self, columns: Sequence[int]) -> float:
+        """Return about how many bytes a row of these columns takes when decoded, from what the header says."""
+        ...
+
+
+class FileEncoder(Protocol):
+    """Turns segments of columns into the bytes of one file, front to back, and remembers what its end must say."""
+
+    def begin(self) -> bytes:
+        """Return the bytes before the first segment."""
+        ...
+
+    def segment(self, columns: Sequence[NDArray[Any] | pa.Array]) -> Sequence[bytes | memoryview]:
+        """Return the bytes of one segment: columns in schema order, of equal length; all checked before it returns."""
+        ...
+
+    def finish(self) -> bytes:
+        """Return the bytes after the last segment."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -80,6 +224,8 @@ class ShardMeta:
         The counters block as stored; empty where the layout has none that an index could name.
     manifest_crc32 : int
         Checksum of the columns array.
+    decoder : Decoder or None
+        Of formats whose chunks are decoded whole; ``None`` where rows have addresses. `columns` is empty then.
     """
 
     format: str
@@ -97,6 +243,7 @@ class ShardMeta:
     extra: Any = None
     counters: bytes = b""
     manifest_crc32: int = 0
+    decoder: Decoder | None = None
 
     @property
     def attrs(self) -> Mapping[str, Any]:
