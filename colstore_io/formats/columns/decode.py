@@ -524,10 +524,10 @@ class _Tokenized(_WholeVariable):
     """Token ids (6.7)."""
 
     def values(self, stream: NDArray[np.uint8]) -> VariableValues:
-        from .tokenized import decode_tokenized
-
         if self.request.tokenizer is None:
             self.place.fail("the chunk is tokenized, but its column names no tokenizer")
+        from .tokenized import decode_tokenized
+
         try:
             offsets, data = decode_tokenized(
                 stream.data,

@@ -177,12 +177,12 @@ def parse_footer(data: memoryview, *, start: int, prologue: Prologue, path: str,
     return footer
 
 
-def schema_of(footer: Footer) -> Schema:
+def schema_of(footer: Footer, *, text: bool = True) -> Schema:
     """Return the schema that a user sees.
 
     Names are bytes in the file: they are decoded as UTF-8, and what is not UTF-8 becomes lone surrogates
     (``surrogateescape``). The format allows several columns of one name; the second is called ``name#2``, the third
-    ``name#3``, and so on, skipping names that are taken.
+    ``name#3``, and so on, skipping names that are taken. Without `text`, columns of type string are binary.
     """
     texts = [name.decode("utf-8", "surrogateescape") for name in footer.names]
     taken = set(texts)
@@ -203,7 +203,7 @@ def schema_of(footer: Footer) -> Schema:
         if kind.fixed:
             fields.append(Field(name, NUMPY_TYPES[kind], optional=nullable))
         else:
-            logical = "string" if kind is Type.STRING else "binary"
+            logical = "string" if kind is Type.STRING and text else "binary"
             fields.append(Field(name, np.dtype(object), logical=logical, optional=nullable))
     return Schema(tuple(fields))
 
