@@ -32,6 +32,7 @@ __all__ = [
     "dtype_of",
     "frame",
     "recarray",
+    "record_batches",
 ]
 
 ColumnData: TypeAlias = Any
@@ -50,7 +51,7 @@ def dtype_of(field: Field) -> np.dtype[Any] | pa.DataType:
         pandas is not needed to say it. (A pandas user gets the same by ``pandas.ArrowDtype(dtype)``.) A nullable
         field for which Arrow has no type keeps its NumPy dtype.
     """
-    if field.nullable:
+    if field.nullable or field.variable:
         try:
             return arrow_type(field)
         except TypeError:
@@ -89,7 +90,8 @@ def recarray(
     for name, column in zip(names, columns, strict=True):
         if not isinstance(column, np.ndarray):
             raise ValueError(
-                f"column {name!r} is nullable: a record array has no form for nulls; use array() or frame()"
+                f"column {name!r} is nullable or of variable length: a record array has no form for it; "
+                "use array() or frame()"
             )
         plain.append(np.ascontiguousarray(column))
     lengths = {len(column) for column in plain}
@@ -201,7 +203,7 @@ def _slice_of(data: ColumnData, rows: slice) -> ColumnData:
     return data[rows]
 
 
-def _record_batches(
+def record_batches(
     schema: pa.Schema, fields: Sequence[Field], batches: Iterable[Sequence[ColumnData]]
 ) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
@@ -243,7 +245,7 @@ def arrow_table(
     """
     import pyarrow as pa
 
-    return pa.Table.from_batches(list(_record_batches(schema, fields, batches)), schema=schema)
+    return pa.Table.from_batches(list(record_batches(schema, fields, batches)), schema=schema)
 
 
 def _can_cast(source: pa.DataType, target: pa.DataType) -> bool:
@@ -330,7 +332,7 @@ def arrow_stream(
     target = _requested(schema, requested_schema)
 
     def generate() -> Iterator[pa.RecordBatch]:
-        for batch in _record_batches(schema, fields, batches()):
+        for batch in record_batches(schema, fields, batches()):
             if target.equals(schema):
                 yield batch
             else:

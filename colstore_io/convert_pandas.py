@@ -86,7 +86,7 @@ def frame(
             built[name] = _categorical(field, data)
         elif dtype_backend == "pyarrow":
             built[name] = _arrow_backed(field, data)
-        elif field.nullable or dtype_backend is not None:
+        elif field.nullable or field.variable or dtype_backend is not None:
             built[name] = _nullable(field, data, dtype_backend)
         else:
             built[name] = _plain(field, data)
@@ -110,7 +110,7 @@ def _labels(names: Sequence[str]) -> pd.Index[Any]:
 def _is_shared(field: Field, dtype_backend: str | None) -> bool:
     """Tell whether a frame can hold the stored values of a column themselves."""
     kind = field.dtype.kind
-    if field.nullable or dtype_backend is not None or field.tz is not None:
+    if field.nullable or field.variable or dtype_backend is not None or field.tz is not None:
         return False
     if kind in "mM":  # pandas has four units, and converts the others
         unit, count = np.datetime_data(field.dtype)
@@ -197,9 +197,9 @@ def _nullable(field: Field, data: Any, dtype_backend: str | None) -> Any:
         if missing.any():
             values[missing] = np.nan
         return values
-    if kind == "U" or (kind == "S" and field.logical in TEXT_LOGICAL):
+    if kind == "U" or (kind in "SO" and field.logical in TEXT_LOGICAL):
         return _text(field, data, nan=dtype_backend is None)
-    return _arrow_backed(field, data) if field.nullable else _plain(field, data)
+    return _arrow_backed(field, data) if field.nullable or field.variable else _plain(field, data)
 
 
 def _arrow_backed(field: Field, data: Any) -> Any:

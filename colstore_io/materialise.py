@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from . import arrays
 from .dataset import Source
+from .decoding import read_columns
 from .fields import Field
 from .gather import read
 from .plan import Part
@@ -22,7 +23,8 @@ def parts_of(source: Source, positions: Sequence[int]) -> list[Part]:
     parts: list[Part] = []
     for position in positions:
         parts.append((position, False))
-        if source.schema.fields[position].nullable:
+        field = source.schema.fields[position]
+        if field.nullable and not field.variable:  # Arrow arrays carry their own nulls
             parts.append((position, True))
     return parts
 
@@ -44,7 +46,12 @@ def materialise(
 def read_fields(
     source: Source, rows: RowSelection, positions: Sequence[int], out: Sequence[NDArray[Any]] | None = None
 ) -> list[Any]:
-    """Read fields as buffers: NumPy arrays, for nullable ones the pair (values, validity)."""
+    """Read fields as buffers: NumPy arrays, for nullable ones the pair (values, validity).
+
+    Fields of variable length are Arrow arrays, nulls included.
+    """
+    if source.encoded:
+        return read_columns(source, rows, positions, out)
     values = iter(read(source, rows, parts_of(source, positions), out))
     return [
         (next(values), as_validity(next(values))) if source.schema.fields[p].nullable else next(values)
@@ -59,10 +66,10 @@ def as_validity(flags: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def refuse_nullable(field: Field, what: str) -> None:
-    if field.nullable:
-        raise ValueError(
-            f"column {field.name!r} is nullable: {what} has no form for it; use array() or frame()"
-        )
+    """Raise `ValueError` for a field that is no NumPy array."""
+    if field.nullable or field.variable:
+        reason = "is nullable" if field.nullable else "has values of variable length"
+        raise ValueError(f"column {field.name!r} {reason}: {what} has no form for it; use array() or frame()")
 
 
 def view_without_copy(source: Source, rows: RowSelection, part: Part) -> NDArray[Any]:
@@ -70,6 +77,8 @@ def view_without_copy(source: Source, rows: RowSelection, part: Part) -> NDArray
     field = source.schema.fields[part[0]]
     if not part[1]:
         refuse_nullable(field, "copy=False")
+    if source.encoded:
+        raise ValueError(f"copy=False is not possible: files of format {source.plan.format!r} are decoded")
     if not source.mapped:
         raise ValueError(
             "copy=False needs a mapped local file; this one is read without mapping (use copy=True)"

@@ -14,26 +14,23 @@ from numpy.typing import NDArray
 
 from . import config, convert, convert_pandas
 from .column import ColumnView
-from .dataset import Source
+from .decoding import read_segments
 from .errors import ColumnNotFoundError
-from .fields import Field, Schema
-from .gather import read
+from .feeding import stored_batches
+from .fields import Field
 from .ingest import Batch
-from .materialise import materialise, parts_of, read_fields, refuse_nullable, view_without_copy
+from .materialise import materialise, read_fields, refuse_nullable, view_without_copy
 from .predicate import Expr, bind
 from .predicate.query import parse_query
 from .preview import Preview, html_of, text_of
 from .rows import Rows, SourceHolder, narrow
-from .selection import Range, RowSelection, compose
+from .selection import Range, RowSelection
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
 
 __all__ = ["ColumnView", "TableOps", "TableView"]
-
-BATCH_BYTES = 64 << 20
-"""Stored bytes of a block when a selection is written to another file."""
 
 ByName: TypeAlias = dict[str, Any]  # the methods called `dict` hide the built-in name inside their class
 
@@ -335,24 +332,7 @@ class TableOps:
 
         One batch per segment of a whole table, blocks of about 64 MiB of a selection.
         """
-        source, rows = self._holder.readable_source(), self._resolved()
-        schema = Schema(tuple(self._fields()), source.schema.attrs)
-        for block in self._blocks(source, rows):
-            arrays = read(source, block, parts_of(source, self._positions))
-            stored = tuple(a.astype(a.dtype.newbyteorder("<"), copy=False) for a in arrays)
-            yield Batch(schema, stored, block.count)
-
-    def _blocks(self, source: Source, rows: RowSelection) -> Iterator[RowSelection]:
-        if isinstance(rows, Range) and rows.covers(source.n_rows):
-            starts = source.plan.segments.row_start
-            for first, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
-                if stop > first:
-                    yield Range(first, 1, stop - first)
-            if source.n_rows:
-                return
-        step = max(1, BATCH_BYTES // max(1, sum(f.row_bytes for f in self._fields())))
-        for first in range(0, max(1, rows.count), step):
-            yield compose(rows, slice(first, first + step), source.n_rows)
+        yield from stored_batches(self._holder.readable_source(), self._resolved(), self._positions)
 
     # -- Arrow
 
@@ -368,7 +348,9 @@ class TableOps:
         source, rows = self._holder.readable_source(), self._resolved()
         fields = self._fields()
         segments = source.plan.segments
-        if isinstance(rows, Range) and rows.covers(source.n_rows):
+        if source.encoded and isinstance(rows, Range) and rows.covers(source.n_rows):
+            yield from read_segments(source, self._positions)
+        elif isinstance(rows, Range) and rows.covers(source.n_rows):
             for s in np.flatnonzero(segments.rows > 0).tolist():
                 first = int(segments.row_start[s])
                 count = int(segments.rows[s])
