@@ -8,7 +8,7 @@ pyarrow and pandas are imported when a function first needs them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -33,6 +33,7 @@ __all__ = [
     "frame",
     "recarray",
     "record_batches",
+    "with_dictionaries",
 ]
 
 ColumnData: TypeAlias = Any
@@ -190,6 +191,28 @@ def arrow_schema(
     return pa.schema(members)
 
 
+def with_dictionaries(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
+    """Return `schema` with the columns `names` as dictionaries of their type."""
+    import pyarrow as pa
+
+    for name in names:
+        position = schema.get_field_index(name)
+        field = schema.field(position)
+        if not pa.types.is_dictionary(field.type):
+            schema = schema.set(position, field.with_type(pa.dictionary(pa.int32(), field.type)))
+    return schema
+
+
+def _as_type(array: pa.Array, target: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    if array.type == target:
+        return array
+    if pa.types.is_dictionary(target) and not pa.types.is_dictionary(array.type):
+        array = array.dictionary_encode()
+    return array if array.type == target else array.cast(target)
+
+
 def _slices(fields: Sequence[Field], n_rows: int) -> Iterator[slice]:
     """Cut rows so that the text of no slice can outgrow the 32-bit offsets of ``string``."""
     widest = max((field.dtype.itemsize for field in fields if field.dtype.kind in "US"), default=1)
@@ -220,7 +243,7 @@ def record_batches(
                     column if whole else _slice_of(column, rows),
                     categories=pa.types.is_dictionary(target.type),
                 )
-                arrays.append(array if array.type == target.type else array.cast(target.type))
+                arrays.append(_as_type(array, target.type))
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

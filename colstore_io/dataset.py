@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import formats, kernels_numpy, tuning
+from . import buffers, formats, kernels_numpy, tuning
 from .errors import FormatError
 from .fields import Schema
 from .formats import ShardMeta, Statistics
@@ -140,6 +141,7 @@ class Source:
         self._columns: dict[Part, NDArray[Any]] = {}
         self._keep: list[NDArray[Any]] = []  # buffers that tables point into, besides the mappings
         self._sizes_good_until = 0.0
+        self._arenas: list[buffers.Arena] = []
         self._lock = threading.Lock()  # guards the memos above; no other lock is taken under it
         for number, file in enumerate(self.files):
             if isinstance(file, LocalFile) and file.on_change is None:
@@ -343,6 +345,18 @@ class Source:
                 return None
             self._columns[part] = view
         return view
+
+    @contextlib.contextmanager
+    def arena(self) -> Iterator[buffers.Arena]:
+        """Lend memory for one read; the same again to the next one, another to one that comes at the same time."""
+        with self._lock:
+            arena = self._arenas.pop() if self._arenas else buffers.Arena()
+        try:
+            yield arena
+        finally:
+            arena.reset()
+            with self._lock:
+                self._arenas.append(arena)
 
     # -- derived sources
 

@@ -297,3 +297,31 @@ def test_partitions_are_runs_of_whole_segments() -> None:
     with reader(DATA, [24, 24, 24, 24, 1]) as ds:
         bounds = ds.source.plan.partitions(["n"], blocksize=8 * 30).tolist()
         assert bounds == [0, 48, 96, 97]
+
+
+def test_categories_stay_dictionaries() -> None:
+    with reader(DATA, [50, 47]) as ds:
+        column = ds.arrow(categories=["text"]).column("text")
+        assert pa.types.is_dictionary(column.type)
+        assert column.to_pylist() == DATA.column("text").to_pylist()
+        frame = ds[["note"]].frame(categories=["note"])
+        assert isinstance(frame["note"].dtype, pd.CategoricalDtype)
+        assert [None if pd.isna(v) else v for v in frame["note"]] == DATA.column("note").to_pylist()
+        assert (
+            ds[::-1].arrow(categories=["text"]).column("text").to_pylist()
+            == DATA.column("text").to_pylist()[::-1]
+        )
+
+
+def test_scoped_columns_live_in_memory_that_is_used_again() -> None:
+    with reader(DATA, [50, 47]) as ds:
+        with ds[:40].scoped() as columns:
+            assert columns["n"].tolist() == list(range(40))
+            assert columns["note"].to_pylist() == DATA.column("note").to_pylist()[:40]
+            first = columns["n"]
+        with ds[40:80].scoped() as columns:
+            assert columns["n"].tolist() == list(range(40, 80))
+            assert np.shares_memory(first, columns["n"])
+            with ds[:3].scoped() as inner:
+                assert inner["n"].tolist() == [0, 1, 2]
+            assert columns["n"].tolist() == list(range(40, 80))
