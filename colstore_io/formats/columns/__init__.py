@@ -29,7 +29,7 @@ class ColumnsFormat:
     suffix = SUFFIX
 
     def read_metadata(
-        self, files: Sequence[ByteFile], heads: Sequence[memoryview], *, options: ReadOptions | None = None
+        self, files: Sequence[ByteFile], heads: Sequence[memoryview], options: ReadOptions | None = None
     ) -> list[ShardMeta]:
         """Return what the files hold; see `reader.read_metadata`."""
         return read_metadata(files, heads, options=options)

@@ -19,6 +19,7 @@ from .pipeline import WORTHWHILE_BYTES, run
 from .tags import PLAIN_WIDTH, Encoding, Type
 
 if TYPE_CHECKING:
+    from ...storage import ByteFile
     from .tokenizer import Tokenizer
 
 __all__ = ["ColumnsDecoder", "decoder_of"]
@@ -52,6 +53,8 @@ class ColumnsDecoder:
         As the footer says.
     tokenizer : ndarray of int64, shape (R, C)
         Place of a chunk's tokenizer in `digests`, from 1; 0 for none.
+    independent : bool
+        True: see `Decoder`.
 
     Notes
     -----
@@ -78,6 +81,7 @@ class ColumnsDecoder:
     encoding: NDArray[np.uint8]
     codec: NDArray[np.uint8]
     tokenizer: NDArray[np.int64]
+    independent: bool = True
 
     def ranges(
         self, segment: int, columns: Sequence[int], rows: tuple[int, int] | None = None
@@ -154,6 +158,10 @@ class ColumnsDecoder:
             codec=part(self.codec),
             tokenizer=part(self.tokenizer),
         )
+
+    def unchanged(self, file: ByteFile) -> bool:
+        """Return False: files of this format are not appended to, so a modified one is another one."""
+        return False
 
     def decoded_row_bytes(self, columns: Sequence[int]) -> float:
         """Return about how many bytes a decoded row takes: widths, or the mean of shortest and longest value."""
@@ -242,6 +250,7 @@ class ColumnsDecoder:
             "encoding": tags[:count].reshape(shape),
             "codec": tags[count:].reshape(shape),
             "tokenizer": tokenizer.reshape(shape),
+            "independent": True,
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)

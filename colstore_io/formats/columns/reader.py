@@ -79,7 +79,7 @@ class ColumnsHeader:
 
 
 def read_metadata(
-    files: Sequence[ByteFile], heads: Sequence[memoryview], *, options: ReadOptions | None = None
+    files: Sequence[ByteFile], heads: Sequence[memoryview], options: ReadOptions | None = None
 ) -> list[ShardMeta]:
     """Return what the files hold.
 
