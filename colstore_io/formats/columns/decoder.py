@@ -112,6 +112,36 @@ class ColumnsDecoder:
         UnsupportedFeatureError
             If a tokenizer is not registered.
         """
+        try:
+            return self._decode(
+                segment,
+                columns,
+                data,
+                rows=rows,
+                out=out,
+                threads=threads,
+                dictionaries=dictionaries,
+                allocate=allocate,
+            )
+        except MemoryError:
+            raise FormatError(
+                "there is not enough memory to decode it; max_decoded_bytes bounds what a file may ask for",
+                path=self.path,
+                section=f"row group {self.first_group + segment}",
+            ) from None
+
+    def _decode(
+        self,
+        segment: int,
+        columns: Sequence[int],
+        data: Sequence[memoryview],
+        *,
+        rows: tuple[int, int] | None,
+        out: Sequence[NDArray[Any] | None] | None,
+        threads: int,
+        dictionaries: Collection[int],
+        allocate: Allocate | None,
+    ) -> list[DecodedColumn]:
         n_rows = int(self.n_rows[segment])
         start, stop = (0, n_rows) if rows is None else rows
         if not 0 <= start <= stop <= n_rows:

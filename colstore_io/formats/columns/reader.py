@@ -16,7 +16,10 @@ from .frame import Prologue, footer_start, parse_prologue, prologue_bytes
 from .statistics import statistics_of
 from .tags import TRAILER_BYTES, Type
 
-__all__ = ["ColumnsHeader", "HeaderColumn", "OpenedFooter", "read_footers", "read_header", "read_metadata"]
+__all__ = ["HEAD_BYTES", "ColumnsHeader", "HeaderColumn", "OpenedFooter", "read_footers", "read_header", "read_metadata"]
+
+HEAD_BYTES = 64 << 10
+"""First bytes that are read where an open has not done so: prologue, and small files as a whole."""
 
 TAIL_BYTES = 64 << 10
 """Last bytes that an open fetches of each file: the footers of most, which take some 25 bytes a chunk."""
