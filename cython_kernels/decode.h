@@ -12,12 +12,26 @@ KERNEL_INLINE uint32_t load_u32(const uint8_t *p) {
   return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-KERNEL_INLINE uint64_t load_u64(const uint8_t *p) { return (uint64_t)load_u32(p) | (uint64_t)load_u32(p + 4) << 32; }
+/* GCC makes one load of load_u32, but not of its like for 8 bytes. */
+KERNEL_INLINE uint64_t load_u64(const uint8_t *p) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+  uint64_t v;
+  memcpy(&v, p, 8);
+  return v;
+#else
+  return (uint64_t)load_u32(p) | (uint64_t)load_u32(p + 4) << 32;
+#endif
+}
 
 KERNEL_INLINE uint64_t load_u64_big(const uint8_t *p) {
-  uint64_t v = 0;
-  for (int i = 0; i < 8; i++) v = v << 8 | p[i];
-  return v;
+  uint64_t v = load_u64(p);
+#if defined(__GNUC__)
+  return __builtin_bswap64(v);
+#else
+  uint64_t turned = 0;
+  for (int i = 0; i < 8; i++) turned = turned << 8 | (v >> (8 * i) & 0xFF);
+  return turned;
+#endif
 }
 
 /* Copies `length` bytes; `room` bytes may be read and written at both ends, so short values go as whole words. */
@@ -32,11 +46,12 @@ KERNEL_INLINE void copy_value(uint8_t *target, const uint8_t *source, int64_t le
 
 /* ---- Delta (6.3) ----------------------------------------------------------------------------------- */
 
-#define DELTA_LOOP(T)                                      \
-  for (int64_t i = 0; i < n; i++) {                        \
-    sum += load_u64(stream + 8 * i);                       \
-    T narrow = (T)sum;                                     \
-    memcpy(out + i * (int64_t)sizeof(T), &narrow, sizeof(T)); \
+/* The plain loop runs at the speed of memcpy from memory; adding in groups of four gained nothing. */
+#define DELTA_LOOP(T)                                                  \
+  for (int64_t i = 0; i < n; i++) {                                    \
+    sum += load_u64(stream + 8 * i);                                   \
+    T narrow = (T)sum;                                                 \
+    memcpy(out + i * (int64_t)sizeof(T), &narrow, sizeof(T));          \
   }
 
 static uint64_t delta_span(const uint8_t *stream, int64_t n, uint8_t *out, int64_t width, uint64_t sum) {

@@ -18,7 +18,7 @@ cdef extern from "gob.h" nogil:
     ctypedef struct gob_column:
         pass
     ctypedef struct gob_group:
-        pass
+        int64_t n_columns
     ctypedef struct gob_chunk:
         pass
     ctypedef struct gob_reader:
@@ -35,6 +35,10 @@ cdef extern from "gob.h" nogil:
         gob_list groups
         gob_list chunks
     int gob_read_footer(gob_reader *g)
+    int c_place_chunks "place_chunks"(
+        const gob_group *groups, int64_t n_groups, const gob_chunk *chunks, const uint8_t *nullable, int64_t n_columns,
+        int64_t low, int64_t high, int64_t n_tokenizers, int64_t max_rows, int64_t *start, int64_t *end,
+        int64_t *group, int64_t *column)
 
 cdef extern from "decode.h" nogil:
     ctypedef struct plain_state:
@@ -126,6 +130,37 @@ def parse_footer(const uint8_t[::1] data not None, int64_t start, int64_t end, c
         free(g.columns.items)
         free(g.groups.items)
         free(g.chunks.items)
+
+
+def place_chunks(const uint8_t[::1] groups not None, const uint8_t[::1] chunks not None,
+                 const uint8_t[::1] nullable not None, int64_t low, int64_t high, int64_t n_tokenizers,
+                 int64_t max_rows, int64_t[::1] start not None, int64_t[::1] end not None):
+    cdef int64_t n_groups = groups.shape[0] // <int64_t>sizeof(gob_group), group = -1, column = -1
+    cdef int64_t n_chunks = chunks.shape[0] // <int64_t>sizeof(gob_chunk)
+    cdef int code
+    if groups.shape[0] != n_groups * <int64_t>sizeof(gob_group) or end.shape[0] != n_groups \
+            or chunks.shape[0] != n_chunks * <int64_t>sizeof(gob_chunk) or start.shape[0] != n_chunks:
+        raise ValueError("records of groups or chunks have another size")
+    if not 0 <= low <= high:
+        raise ValueError("low must not be above high")
+    with nogil:
+        code = sum_of_columns(<const gob_group *>&groups[0], n_groups, nullable.shape[0], n_chunks, &group)
+        if code == 0:
+            code = c_place_chunks(<const gob_group *>&groups[0], n_groups, <const gob_chunk *>&chunks[0], &nullable[0],
+                                  nullable.shape[0], low, high, n_tokenizers, max_rows, &start[0], &end[0], &group,
+                                  &column)
+    return code, group, column
+
+
+cdef int sum_of_columns(const gob_group *groups, int64_t n_groups, int64_t n_columns, int64_t n_chunks,
+                        int64_t *group) noexcept nogil:
+    """Whether there is a chunk for every column of every group: before they are looked at."""
+    cdef int64_t r
+    for r in range(n_groups):
+        if groups[r].n_columns != n_columns:
+            group[0] = r
+            return 1
+    return 0 if n_groups * n_columns == n_chunks else 1
 
 
 # ---- fixed width

@@ -66,11 +66,11 @@ def statistics_of(footer: Footer, names: tuple[str, ...], *, text: bool) -> Stat
     text : bool
         Whether columns of type string are handed out as text; as bytes they have no bounds.
     """
-    bounded = {
-        name: column
-        for column, name in enumerate(names)
-        if footer.types[column] != Type.BYTES and (text or footer.types[column] != Type.STRING)
-    }
+    every = {name: column for column, name in enumerate(names)}
+    last = int(Type.STRING if text else Type.FLOAT64)
+    without = int(Type.BYTES)
+    types = footer.types.tolist()
+    bounded = {name: column for name, column in every.items() if types[column] <= last and types[column] != without}
     made: dict[int, tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]] = {}
 
     def part(which: int) -> Callable[[int], NDArray[Any]]:
@@ -81,7 +81,6 @@ def statistics_of(footer: Footer, names: tuple[str, ...], *, text: bool) -> Stat
 
         return make
 
-    every = {name: column for column, name in enumerate(names)}
     return Statistics(
         minimum=_PerColumn(bounded, part(0)),
         maximum=_PerColumn(bounded, part(1)),
