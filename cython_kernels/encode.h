@@ -18,10 +18,30 @@ static inline void put_u32(uint8_t *out, uint32_t value) {
     out[3] = (uint8_t)(value >> 24);
 }
 
-static inline uint64_t load_tail(const uint8_t *p, int64_t n) { /* n in 0..7 */
-    uint64_t v = 0;
-    memcpy(&v, p, (size_t)n);
+static inline uint64_t load_u64(const uint8_t *p) {
+    uint64_t v;
+    memcpy(&v, p, 8);
     return v;
+}
+
+static inline uint32_t load_u32(const uint8_t *p) {
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return v;
+}
+
+/* All of n <= 8 bytes in one word, without reading a byte beyond them: two overlapping loads. */
+static inline uint64_t load_few(const uint8_t *p, int64_t n) {
+    if (n >= 4) return (uint64_t)load_u32(p) << 32 | load_u32(p + n - 4);
+    if (n == 0) return 0;
+    return (uint64_t)p[0] << 16 | (uint64_t)p[n >> 1] << 8 | p[n - 1];
+}
+
+static inline int same_bytes(const uint8_t *a, const uint8_t *b, int64_t n) {
+    if (n <= 8) return load_few(a, n) == load_few(b, n);
+    for (int64_t i = 0; i + 8 < n; i += 8)
+        if (load_u64(a + i) != load_u64(b + i)) return 0;
+    return load_u64(a + n - 8) == load_u64(b + n - 8);
 }
 
 static inline uint64_t mix64(uint64_t a, uint64_t b) {
@@ -31,14 +51,9 @@ static inline uint64_t mix64(uint64_t a, uint64_t b) {
 
 static inline uint64_t hash_bytes(const uint8_t *p, int64_t n, uint64_t seed) {
     uint64_t h = seed ^ ((uint64_t)n * 0x9e3779b97f4a7c15ULL);
-    while (n >= 8) {
-        uint64_t v;
-        memcpy(&v, p, 8);
-        h = mix64(h ^ v, 0xd6e8feb86659fd93ULL);
-        p += 8;
-        n -= 8;
-    }
-    return mix64(h ^ load_tail(p, n), 0xa0761d6478bd642fULL);
+    if (n <= 8) return mix64(h ^ load_few(p, n), 0xa0761d6478bd642fULL);
+    for (int64_t i = 0; i + 8 < n; i += 8) h = mix64(h ^ load_u64(p + i), 0xd6e8feb86659fd93ULL);
+    return mix64(h ^ load_u64(p + n - 8), 0xa0761d6478bd642fULL);
 }
 
 /* A copy of few bytes; values of columns are mostly short, and a call of memcpy costs more than they do. `room` is
@@ -266,6 +281,17 @@ RENUMBER(int64_t, i64)
 
 /* -------------------------------------------------------------------------------- values of variable length */
 
+/* A number that orders values as their first eight bytes do; of shorter ones, as if zeros followed. `end` is where
+ * the memory ends. */
+static inline uint64_t sort_key(const uint8_t *p, int64_t n, const uint8_t *end) {
+    if (n >= 8) return __builtin_bswap64(load_u64(p));
+    if (n <= 0) return 0;
+    if (end - p >= 8) return __builtin_bswap64(load_u64(p)) & (UINT64_MAX << (64 - 8 * n));
+    uint64_t key = 0;
+    for (int64_t i = 0; i < n; i++) key |= (uint64_t)p[i] << (56 - 8 * i);
+    return key;
+}
+
 /* The same loops for 32 and 64 bit offsets. `off` has n + 1 entries, value i is data[off[i] .. off[i+1]). */
 #define VARIABLE_KERNELS(O, NAME)                                                                                \
     /* The number of the first bad offset, or -1. */                                                             \
@@ -326,15 +352,26 @@ RENUMBER(int64_t, i64)
         int order = memcmp(data + off[i], data + off[j], (size_t)(a < b ? a : b));                               \
         return order != 0 ? order : (a > b) - (a < b);                                                           \
     }                                                                                                            \
-    /* Rows of the bytewise least and greatest of n >= 1 values, shortest and longest length: result[0..3]. */   \
-    static void bounds_##NAME(const O *off, int64_t n, const uint8_t *data, int64_t *result) {                   \
+    /* Rows of the bytewise least and greatest of n >= 1 values, shortest and longest length: result[0..3]. Most \
+     * values are told apart from both by their first eight bytes behind the bytes that all begin with (`skip`). */ \
+    static void bounds_##NAME(const O *off, int64_t n, const uint8_t *data, int64_t skip, int64_t *result) {     \
         int64_t least = 0, greatest = 0, shortest = (int64_t)off[1] - (int64_t)off[0], longest = shortest;       \
+        const uint8_t *end = data + off[n];                                                                      \
+        uint64_t low = sort_key(data + off[0] + skip, shortest - skip, end), high = low;                         \
         for (int64_t i = 1; i < n; i++) {                                                                        \
             int64_t length = (int64_t)off[i + 1] - (int64_t)off[i];                                              \
+            uint64_t key = sort_key(data + off[i] + skip, length - skip, end);                                   \
             if (length < shortest) shortest = length;                                                            \
             if (length > longest) longest = length;                                                              \
-            if (compare_##NAME(off, data, i, greatest) > 0) greatest = i;                                        \
-            else if (compare_##NAME(off, data, i, least) < 0) least = i;                                         \
+            if (key > low && key < high) continue;                                                               \
+            if (key > high || (key == high && compare_##NAME(off, data, i, greatest) > 0)) {                     \
+                greatest = i;                                                                                    \
+                high = key;                                                                                      \
+            }                                                                                                    \
+            if (key < low || (key == low && compare_##NAME(off, data, i, least) < 0)) {                          \
+                least = i;                                                                                       \
+                low = key;                                                                                       \
+            }                                                                                                    \
         }                                                                                                        \
         result[0] = least;                                                                                       \
         result[1] = greatest;                                                                                    \
@@ -377,7 +414,8 @@ RENUMBER(int64_t, i64)
     static int64_t codes_##NAME(const O *off, int64_t n, const uint8_t *data, int64_t limit, uint64_t seed,      \
                                 uint32_t *codes, uint32_t *firsts) {                                             \
         BUILD_CODES(hash_bytes(data + off[i], (int64_t)off[i + 1] - (int64_t)off[i], seed),                      \
-                    compare_##NAME(off, data, i, f) == 0)                                                        \
+                    off[i + 1] - off[i] == off[f + 1] - off[f] &&                                                \
+                        same_bytes(data + off[i], data + off[f], (int64_t)off[i + 1] - (int64_t)off[i]))         \
     }                                                                                                            \
     static int64_t rows_bytes_##NAME(const O *off, const uint32_t *rows, int64_t k) {                            \
         int64_t total = 0;                                                                                       \

@@ -102,8 +102,11 @@ def prefixed(offsets: _Offsets, data: _Bytes, prefix: int, suffix: int, out: NDA
 def affixes(offsets: _Offsets, data: _Bytes) -> tuple[int, int]:
     """Return the lengths of the common prefix and suffix as Affix defines them (6.6)."""
 
-def bounds(offsets: _Offsets, data: _Bytes) -> tuple[int, int, int, int]:
-    """Return the rows of the bytewise least and greatest value, shortest and longest length; of one value at least."""
+def bounds(offsets: _Offsets, data: _Bytes, skip: int = 0) -> tuple[int, int, int, int]:
+    """Return the rows of the bytewise least and greatest value, shortest and longest length; of one value at least.
+
+    `skip` is the number of bytes that all values are known to begin with: less is compared.
+    """
 
 def quirky_bounds(offsets: _Offsets, data: _Bytes) -> tuple[int, bytes, int, int]:
     """Return the row of the least, the greatest, shortest and longest by the rule for bytes columns (9)."""

@@ -23,7 +23,7 @@ cdef extern from "encode.h" nogil:
     void prefixed_v32(const int32_t *off, int64_t n, const uint8_t *data, int64_t prefix, int64_t suffix,
                       uint8_t *out, int64_t out_length)
     void affixes_v32(const int32_t *off, int64_t n, const uint8_t *data, int64_t *result)
-    void bounds_v32(const int32_t *off, int64_t n, const uint8_t *data, int64_t *result)
+    void bounds_v32(const int32_t *off, int64_t n, const uint8_t *data, int64_t skip, int64_t *result)
     void quirky_v32(const int32_t *off, int64_t n, const uint8_t *data, uint8_t *greatest, int64_t *result)
     int64_t codes_v32(const int32_t *off, int64_t n, const uint8_t *data, int64_t limit, uint64_t seed,
                       uint32_t *codes, uint32_t *firsts)
@@ -35,7 +35,7 @@ cdef extern from "encode.h" nogil:
     void prefixed_v64(const int64_t *off, int64_t n, const uint8_t *data, int64_t prefix, int64_t suffix,
                       uint8_t *out, int64_t out_length)
     void affixes_v64(const int64_t *off, int64_t n, const uint8_t *data, int64_t *result)
-    void bounds_v64(const int64_t *off, int64_t n, const uint8_t *data, int64_t *result)
+    void bounds_v64(const int64_t *off, int64_t n, const uint8_t *data, int64_t skip, int64_t *result)
     void quirky_v64(const int64_t *off, int64_t n, const uint8_t *data, uint8_t *greatest, int64_t *result)
     int64_t codes_v64(const int64_t *off, int64_t n, const uint8_t *data, int64_t limit, uint64_t seed,
                       uint32_t *codes, uint32_t *firsts)
@@ -228,16 +228,22 @@ def affixes(const offset_t[::1] offsets not None, const uint8_t[::1] data not No
     return result[0], result[1]
 
 
-def bounds(const offset_t[::1] offsets not None, const uint8_t[::1] data not None):
-    cdef int64_t n = checked(offsets, data)
+def bounds(const offset_t[::1] offsets not None, const uint8_t[::1] data not None, int64_t skip=0):
+    cdef int64_t n = checked(offsets, data), i
     cdef int64_t[4] result
+    cdef bint short_value = skip < 0
     if n == 0:
         raise ValueError("no values, no bounds")
+    if skip > 0:
+        for i in range(n):
+            short_value |= offsets[i + 1] - offsets[i] < skip
+    if short_value:
+        raise ValueError(f"a value is shorter than the {skip} bytes to skip")
     with nogil:
         if offset_t is int32_t:
-            bounds_v32(&offsets[0], n, start(data), result)
+            bounds_v32(&offsets[0], n, start(data), skip, result)
         else:
-            bounds_v64(&offsets[0], n, start(data), result)
+            bounds_v64(&offsets[0], n, start(data), skip, result)
     return result[0], result[1], result[2], result[3]
 
 

@@ -35,7 +35,10 @@ DEAR_LEVEL = 4
 """The level that is tried beside ``FAST``."""
 
 DEAR_SAVES = 0.75
-"""The dear level is taken where its bytes are at most this part of the fast one's: it takes three times as long."""
+"""The dear level is taken where its bytes are at most this part of the fast one's: it takes three times as long ..."""
+
+DEAR_MATTERS = 0.05
+"""... and where it saves at least this part of the raw bytes."""
 
 SIMPLER = 0.98
 """An encoding is preferred to one before it in the list only if it needs at most this part of its bytes."""
@@ -121,7 +124,9 @@ def _better(first: _Trial, second: _Trial) -> _Trial:
 def _codec(raw: float, fast: float, dear: Callable[[], float]) -> tuple[Codec, Level]:
     if fast > STORED_RAW * raw:
         return Codec.NONE, FAST
-    return (Codec.FLATE, DEAR_LEVEL) if dear() <= DEAR_SAVES * fast else (Codec.FLATE, FAST)
+    if fast > DEAR_MATTERS * raw and dear() <= min(DEAR_SAVES * fast, fast - DEAR_MATTERS * raw):
+        return Codec.FLATE, DEAR_LEVEL
+    return Codec.FLATE, FAST
 
 
 def _sizes(parts: list[NDArray[np.uint8]]) -> tuple[int, int, Callable[[], float]]:
@@ -180,9 +185,9 @@ def _tried_dictionary(dense: Dense) -> _Trial | None:
 
 
 def _tried_affix(dense: Dense, windows: list[Dense], scale: float) -> _Trial | None:
-    if not any(kernels.affixes(*windows[0].variable)):
+    if not any(windows[0].affixes):
         return None
-    prefix, suffix = kernels.affixes(*dense.variable)
+    prefix, suffix = dense.affixes
     if prefix + suffix == 0:
         return None
     parts = []

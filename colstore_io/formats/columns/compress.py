@@ -123,7 +123,7 @@ def _zlib_deflate(level: int, strategy: int) -> Compress:
 def _lzw(block: Any) -> memoryview:
     raw = np.frombuffer(block, np.uint8)
     out = np.empty(2 * len(raw) + 16, np.uint8)
-    return memoryview(out)[: kernels.lzw(raw, out)]
+    return out.data[: kernels.lzw(raw, out)]
 
 
 def _zstd(level: int) -> Compress:

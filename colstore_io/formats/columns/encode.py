@@ -95,6 +95,11 @@ class Dense:
         offsets, _ = self.variable
         return int(offsets[-1]) - int(offsets[0])
 
+    @cached_property
+    def affixes(self) -> tuple[int, int]:
+        """Lengths of the common prefix and suffix of values of variable length (section 6.6)."""
+        return kernels.affixes(*self.variable)
+
     def rows(self, start: int, stop: int) -> Dense:
         """Return the values [start, stop) as views."""
         if self.fixed is not None:
@@ -257,11 +262,13 @@ def _dense_arrow(name: str, kind: Type, array: pa.Array) -> Dense:
         if array.type != wide:
             array = array.cast(wide)
         _, offsets, data = array.buffers()
-        dtype = np.int64 if wide in (pa.large_string(), pa.large_binary()) else np.int32
+        dtype: np.dtype[Any] = np.dtype(
+            np.int64 if pa.types.is_large_string(wide) or pa.types.is_large_binary(wide) else np.int32
+        )
         n = len(array)
         if n == 0 or offsets is None:
             return Dense(kind, 0, None, np.zeros(1, dtype), np.empty(0, np.uint8))
-        starts = np.frombuffer(offsets, dtype, n + 1, array.offset * np.dtype(dtype).itemsize)
+        starts = np.frombuffer(offsets, dtype, n + 1, array.offset * dtype.itemsize)
         values = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
         return Dense(kind, n, None, starts, values)
     if array.type != _arrow_type(kind):
@@ -337,7 +344,7 @@ def encoded_bytes(dense: Dense, encoding: Encoding) -> int:
         k, packed = found.entries.n, (n * found.width + 7) // 8
         return 16 + packed + 4 * k + found.entries.value_bytes
     if encoding is Encoding.AFFIX:
-        prefix, suffix = kernels.affixes(*dense.variable)
+        prefix, suffix = dense.affixes
         return 8 + prefix + suffix + dense.value_bytes + n * (4 - prefix - suffix)
     raise ValueError(f"the length of {encoding.name} is known when it is encoded")
 
@@ -407,7 +414,7 @@ def _put_offset_bytes(dense: Dense, out: NDArray[np.uint8]) -> None:
 
 def _put_affix(dense: Dense, out: NDArray[np.uint8]) -> None:
     offsets, data = dense.variable
-    prefix, suffix = kernels.affixes(offsets, data)
+    prefix, suffix = dense.affixes
     head = 8 + prefix + suffix
     if dense.n == 0:
         out[:] = 0

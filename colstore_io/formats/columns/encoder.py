@@ -351,7 +351,7 @@ class ColumnsEncoder:
             self._decide(prepared, run)
         return self._reports
 
-    def _decide(self, prepared: list[Prepared], run: _Run) -> None:
+    def _decide(self, prepared: list[Prepared], run: _Run[Any, Any]) -> None:
         mode = self._optimize or "exact"
 
         def one(pair: tuple[_Column, Prepared]) -> Candidates:
@@ -415,7 +415,7 @@ class ColumnsEncoder:
             raise ValueError("a row group has less than 2**32 rows; write smaller ones (row_group_rows=...)")
         return prepared
 
-    def _runner(self, stack: ExitStack, work: int) -> _Run:
+    def _runner(self, stack: ExitStack, work: int) -> _Run[Any, Any]:
         granted = stack.enter_context(thread_budget.lease(thread_budget.wanted_threads(work, self._threads)))
         if granted == 1:
             return lambda call, items: map(call, items)
@@ -442,12 +442,12 @@ class ColumnsEncoder:
             int(layout.codec),
             column.reference,
         )
-        view, size = memoryview(stream), self._block_size
+        view, size = stream.data, self._block_size
         blocks = [view[at : at + size] for at in range(0, max(1, len(view)), size)]
         return _Chunk(column, prepared, layout, stream, entry, blocks, [])
 
     def _layout(self, column: _Column, prepared: Prepared) -> tuple[Layout, NDArray[np.uint8] | None]:
-        """Return the layout of a column by the options, choosing what they leave open; and the stream if it is known."""
+        """Return the layout of a column by the options and, where these leave it open, the data; the stream if known."""
         if column.encoding is None:
             return choose_layout(prepared.dense), None
         level: Level = self._level
@@ -476,7 +476,7 @@ class ColumnsEncoder:
         check_encoded_bytes(column.name, len(encoded))
         return np.frombuffer(encoded, np.uint8)
 
-    def _compress(self, chunks: list[_Chunk], run: _Run) -> None:
+    def _compress(self, chunks: list[_Chunk], run: _Run[Any, Any]) -> None:
         """Compress the blocks of all chunks, then undo it where it did not pay (section 3.3)."""
         calls = []
         for chunk in chunks:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ...kernels import encode as kernels
 from .choose import Layout
 from .compress import FAST, Level, compressor
-from .encode import Dense, encode_stream
+from .encode import Dense, encode_stream, encoded_bytes
 from .tags import Codec, Encoding, Type
 
 __all__ = ["Candidate", "Candidates", "candidate_encodings", "optimize_column", "pick"]
@@ -26,7 +26,7 @@ CODECS = (Codec.NONE, Codec.FLATE, Codec.LZW)
 """What is measured, in this order; Gzip and Zlib never are."""
 
 SAMPLE_BYTES = 64 << 10
-"""Bytes of one window of a sample (``"fast"``). There are three: less sees too little of what a dictionary coder finds."""
+"""Bytes of one window of a sample (``"fast"``). There are three: less is too little for a dictionary coder."""
 
 DISTINCT_PART = 4
 """``"fast"`` tries Dict where there is at most one entry per so many values."""
@@ -259,8 +259,8 @@ def _samples(name: str, dense: Dense, tokenizer: Any) -> Iterator[_Sample]:
                 yield _Sample(encoding, representation, boundary, nbytes, parts, False)
         else:
             streams = [_window_stream(name, dense, window, encoding) for window in windows]
-            nbytes = round(scale * sum(map(len, streams)))
-            yield _Sample(encoding, 0, 0, nbytes, tuple((scale, stream) for stream in streams), False)
+            parts = tuple((scale, stream) for stream in streams)
+            yield _Sample(encoding, 0, 0, encoded_bytes(dense, encoding), parts, False)
 
 
 def _window_stream(name: str, dense: Dense, window: Dense, encoding: Encoding) -> NDArray[np.uint8]:
@@ -268,7 +268,7 @@ def _window_stream(name: str, dense: Dense, window: Dense, encoding: Encoding) -
     if encoding is not Encoding.AFFIX:
         return encode_stream(name, window, encoding)
     # The affix of the whole column: that of a window alone may be longer.
-    prefix, suffix = kernels.affixes(*dense.variable)
+    prefix, suffix = dense.affixes
     part = np.empty(window.value_bytes + window.n * (4 - prefix - suffix), np.uint8)
     kernels.prefixed(*window.variable, prefix, suffix, part)
     return part
