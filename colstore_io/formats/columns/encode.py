@@ -354,7 +354,7 @@ def check_encoded_bytes(name: str, nbytes: int) -> None:
     if nbytes > LONGEST:
         raise ValueError(
             f"column {name!r} would have {nbytes} encoded bytes in this row group; the format allows less than "
-            "4 GiB. Write smaller row groups (row_group_rows=...)"
+            "4 GiB. Write smaller row groups (row_group_size=...)"
         )
 
 

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from ... import threads as thread_budget
 from ...errors import ColumnNotFoundError
 from ...fields import Field, Schema
+from .bounds import chunk_bounds
 from .choose import Layout, choose_codec, choose_layout
 from .compress import Level, compressor, normal_level
 from .encode import Prepared, check_encoded_bytes, encode_stream, prepare
 from .gob_write import ChunkEntry, ColumnEntry, GroupEntry, footer_bytes
 from .optimize import Candidates, optimize_column
-from .statistics import chunk_bounds
 from .tags import BLOCK_BYTES, MAGIC, NUMPY_TYPES, WRITABLE, Codec, Encoding, Type
 
 __all__ = ["ColumnsEncoder", "column_type"]
@@ -70,9 +70,14 @@ def column_type(field: Field) -> Type:
     if kind is None and not field.variable and field.validity is None:
         kind = _TYPE_OF_DTYPE.get(field.native_dtype)
     if kind is None:
+        advice = {
+            "f": "cast it to float32 or float64",
+            "M": "cast it to int64 and keep its unit elsewhere, or store the table as .cstore",
+            "m": "cast it to int64 and keep its unit elsewhere, or store the table as .cstore",
+        }.get(field.dtype.kind, "bool, integers, float32, float64, bytes and text can be stored")
         raise TypeError(
             f"column {field.name!r} has the type {field.logical or field.dtype}, which the columns format does not "
-            "have: bool, integers, float32, float64, bytes and text can be stored"
+            f"have; {advice}"
         )
     return kind
 
@@ -412,7 +417,7 @@ class ColumnsEncoder:
                     f"{column.name!r} has {data.n_rows}"
                 )
         if prepared and prepared[0].n_rows > 0xFFFFFFFF:
-            raise ValueError("a row group has less than 2**32 rows; write smaller ones (row_group_rows=...)")
+            raise ValueError("a row group has less than 2**32 rows; write smaller ones (row_group_size=...)")
         return prepared
 
     def _runner(self, stack: ExitStack, work: int) -> _Run[Any, Any]:
@@ -447,7 +452,7 @@ class ColumnsEncoder:
         return _Chunk(column, prepared, layout, stream, entry, blocks, [])
 
     def _layout(self, column: _Column, prepared: Prepared) -> tuple[Layout, NDArray[np.uint8] | None]:
-        """Return the layout of a column by the options and, where these leave it open, the data; the stream if known."""
+        """Return the layout by the options and, where these leave it open, the data; the stream if known."""
         if column.encoding is None:
             return choose_layout(prepared.dense), None
         level: Level = self._level
