@@ -1,4 +1,6 @@
-"""Row groups behind a footer: what an append leaves in a file, and how its last footer is found (docs/columns-append.md).
+"""Row groups behind a footer: what an append leaves in a file, and how its last footer is found.
+
+The whole story is in docs/columns-append.md.
 
 An append writes, from the end S of a finished file on: a *marker* of 64 bytes, the new row groups, a new footer and
 its trailer. The old footer becomes dead bytes between row groups, which the format allows: row groups are found by

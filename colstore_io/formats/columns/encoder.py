@@ -188,6 +188,7 @@ class ColumnsEncoder:
         self._layouts: list[Layout] | None = None
         self._reports: tuple[Candidates, ...] = ()
         self._groups: list[GroupEntry] = []
+        self._names: list[bytes] | None = None
         self._end = 0
         self._state: Literal["new", "open", "finished"] = "new"
 
@@ -279,7 +280,13 @@ class ColumnsEncoder:
         self._end = len(head)
         return head
 
-    def resume(self, groups: Sequence[GroupEntry], digests: Sequence[bytes], end: int) -> None:
+    def resume(
+        self,
+        groups: Sequence[GroupEntry],
+        digests: Sequence[bytes],
+        end: int,
+        names: Sequence[bytes] | None = None,
+    ) -> None:
         """Go on behind the row groups of an existing file instead of beginning one.
 
         Parameters
@@ -290,6 +297,8 @@ class ColumnsEncoder:
             Its digest table, which cannot grow: it stands at the start of the file.
         end : int
             File offset where the next row group will stand.
+        names : sequence of bytes, optional
+            Names of the columns as they stand in the file.
 
         Raises
         ------
@@ -312,6 +321,7 @@ class ColumnsEncoder:
             for column in self._columns
         ]
         self._groups = list(groups)
+        self._names = None if names is None else list(names)
         self._end = end
         self._state = "open"
 
