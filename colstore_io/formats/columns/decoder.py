@@ -185,7 +185,9 @@ class ColumnsDecoder:
 
     def place(self, segment: int, column: int) -> Place:
         """Where a chunk is, for messages."""
-        return Place(self.path, self.first_group + segment, self.names[column], int(self.start[segment, column]))
+        return Place(
+            self.path, self.first_group + segment, self.names[column], int(self.start[segment, column])
+        )
 
     def facts(self, segment: int, column: int) -> ChunkFacts:
         """What the footer says about a chunk."""

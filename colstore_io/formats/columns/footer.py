@@ -142,7 +142,10 @@ def parse_footer(data: memoryview, *, start: int, prologue: Prologue, path: str,
     for name, (_, _, kind, _) in zip(names, columns, strict=True):
         if not Type.BOOL <= kind <= Type.STRING:
             raise FormatError(
-                f"column {_shown(name)} has type {kind}; types are 1 to 13", path=path, offset=start, section="footer"
+                f"column {_shown(name)} has type {kind}; types are 1 to 13",
+                path=path,
+                offset=start,
+                section="footer",
             )
     nullable = np.array([flag for _, _, _, flag in columns], np.bool_)
     n_groups, n_columns = len(groups_raw) // _GROUP.itemsize, len(columns)
@@ -208,7 +211,9 @@ def _refuse(
         where = f"{where}, column {_shown(names[column])}"
         chunk = chunks[group * len(names) + column]
         if code == 2:
-            message = f"a chunk of {int(chunk['byte_length'])} bytes; its header alone has {CHUNK_HEADER_BYTES}"
+            message = (
+                f"a chunk of {int(chunk['byte_length'])} bytes; its header alone has {CHUNK_HEADER_BYTES}"
+            )
         elif code == 4:
             message = f"{int(chunk['null_count'])} nulls in {int(groups['n_rows'][group])} rows, or in a column without"
         else:
@@ -223,7 +228,10 @@ def _check_overlaps(starts: NDArray[np.int64], ends: NDArray[np.int64], path: st
     if len(clash):
         at = int(order[1:][clash[0]])
         raise FormatError(
-            "the row group begins inside another one", path=path, offset=int(starts[at]), section=f"row group {at}"
+            "the row group begins inside another one",
+            path=path,
+            offset=int(starts[at]),
+            section=f"row group {at}",
         )
 
 
@@ -261,4 +269,3 @@ def schema_of(footer: Footer, *, text: bool = True) -> Schema:
 def _shown(name: bytes) -> str:
     text = repr(name.decode("utf-8", "backslashreplace"))
     return text if len(text) <= 60 else f"{text[:57]}..."
-

@@ -70,7 +70,9 @@ def statistics_of(footer: Footer, names: tuple[str, ...], *, text: bool) -> Stat
     last = int(Type.STRING if text else Type.FLOAT64)
     without = int(Type.BYTES)
     types = footer.types.tolist()
-    bounded = {name: column for name, column in every.items() if types[column] <= last and types[column] != without}
+    bounded = {
+        name: column for name, column in every.items() if types[column] <= last and types[column] != without
+    }
     made: dict[int, tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]] = {}
 
     def part(which: int) -> Callable[[int], NDArray[Any]]:
