@@ -14,9 +14,9 @@ from ...errors import FormatError
 from .. import Allocate, DecodedColumn, ReadOptions
 from .chunk import Chunk, ChunkFacts, Place, parse_chunk
 from .decode import ColumnWork, Request
-from .footer import CHUNK_RECORD, Footer
+from .footer import CHUNK_RECORD, Footer, fingerprint_of
 from .pipeline import WORTHWHILE_BYTES, run
-from .tags import PLAIN_WIDTH, Encoding, Type
+from .tags import PLAIN_WIDTH, TRAILER_BYTES, Encoding, Type
 
 if TYPE_CHECKING:
     from ...storage import ByteFile
@@ -51,6 +51,10 @@ class ColumnsDecoder:
         File offset of each chunk.
     chunks : structured ndarray, shape (R, C)
         As `Footer.chunks`: ``byte_length``, ``null_count``, ``encoding``, ``codec``, ``tokenizer``.
+    footer_place : tuple of int
+        Where the footer begins and ends.
+    fingerprint : bytes
+        `Footer.fingerprint`.
     independent : bool
         True: see `Decoder`.
 
@@ -75,6 +79,8 @@ class ColumnsDecoder:
     n_rows: NDArray[np.int64]
     start: NDArray[np.int64]
     chunks: NDArray[Any]
+    footer_place: tuple[int, int]
+    fingerprint: bytes
     independent: bool = True
 
     def ranges(
@@ -176,8 +182,11 @@ class ColumnsDecoder:
         )
 
     def unchanged(self, file: ByteFile) -> bool:
-        """Return False: files of this format are not appended to, so a modified one is another one."""
-        return False
+        """Tell whether a modified file still has this footer where it was: an append leaves it there, as dead bytes."""
+        start, stop = self.footer_place
+        if file.size < stop + TRAILER_BYTES:
+            return False
+        return fingerprint_of(file.read(start, stop - start)) == self.fingerprint
 
     def decoded_row_bytes(self, columns: Sequence[int]) -> float:
         """Return about how many bytes a decoded row takes: widths, or the mean of shortest and longest value."""
@@ -247,6 +256,8 @@ class ColumnsDecoder:
             "columns": (self.types.tobytes(), self.nullable.tobytes(), tuple(self._row_bytes().tolist())),
             "first_group": self.first_group,
             "first": int(begin[0]) if len(begin) else 0,
+            "footer_place": self.footer_place,
+            "fingerprint": self.fingerprint,
             "shape": self.start.shape,
             "numbers": zlib.compress(b"".join(_planes(array) for array in numbers), 6),
             "tags": zlib.compress(tags, 6),
@@ -280,6 +291,8 @@ class ColumnsDecoder:
             "n_rows": np.cumsum(steps),
             "start": begin.reshape(shape),
             "chunks": chunks.reshape(shape),
+            "footer_place": state["footer_place"],
+            "fingerprint": state["fingerprint"],
             "independent": True,
         }
         for name, value in values.items():
@@ -312,6 +325,8 @@ def decoder_of(
         footer.n_rows,
         footer.chunk_start,
         footer.chunks,
+        (footer.start, footer.stop),
+        footer.fingerprint,
     )
 
 
