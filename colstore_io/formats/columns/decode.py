@@ -313,7 +313,7 @@ class _Dictionary:
         size = len(stream)
         if size < _DICT_HEADER.size + _WORD:
             place.fail(f"a dictionary of {size} bytes; its header alone has {_DICT_HEADER.size + _WORD}")
-        n, n_entries, width = _DICT_HEADER.unpack_from(stream)
+        n, n_entries, width = _DICT_HEADER.unpack(stream[: _DICT_HEADER.size].tobytes())
         if n != n_values:
             place.fail(f"a dictionary of {n} values, the row group has {n_values}")
         if width > 32:

@@ -60,12 +60,12 @@ class ColumnsDecoder:
 
     Notes
     -----
-    A column of fixed width comes as NumPy values, with a validity where there are nulls. A column of variable length comes
-    as an Arrow array of ``string`` or ``binary``; of ``large_string`` or ``large_binary`` where the values of one segment
-    have more than 2^31 - 1 bytes. `dictionaries` matters to these alone.
+    A column of fixed width comes as NumPy values, with a validity where there are nulls. A column of variable length
+    comes as an Arrow array of ``string`` or ``binary``; of ``large_string`` or ``large_binary`` where the values of
+    one segment have more than 2^31 - 1 bytes. `dictionaries` matters to these alone.
 
-    Only chunks as wholes are fetched: where the blocks of a chunk are says the chunk. Of a part of the rows, only blocks
-    that hold some are decompressed if the column is Plain, of fixed width and has no nulls.
+    Only chunks as wholes are fetched: where the blocks of a chunk are says the chunk. Of a part of the rows, only
+    blocks that hold some are decompressed if the column is Plain, of fixed width and has no nulls.
     """
 
     path: str
@@ -107,8 +107,8 @@ class ColumnsDecoder:
         Raises
         ------
         FormatError
-            If a chunk breaks a rule of columns.md, would decode to more than ``options.max_decoded_bytes``, or is text that
-            is not UTF-8 (unless ``options.errors`` is ``"surrogateescape"``).
+            If a chunk breaks a rule of columns.md, would decode to more than ``options.max_decoded_bytes``, or is
+            text that is not UTF-8 (unless ``options.errors`` is ``"surrogateescape"``).
         UnsupportedFeatureError
             If a tokenizer is not registered.
         """
@@ -235,8 +235,8 @@ class ColumnsDecoder:
             place.refuse(exc.message)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A task carries thousands of chunks. One row group follows the other nearly always, so offsets are told by how they
-        # differ from the end of the chunk before.
+        # A task carries thousands of chunks. One row group follows the other nearly always, so offsets are told by
+        # how they differ from the end of the chunk before.
         begin, chunks = self.start.ravel(), self.chunks.ravel()
         length = chunks["byte_length"]
         expected = np.concatenate([begin[:1], (begin + length)[:-1]])

@@ -74,8 +74,8 @@ class Footer:
     group_start : ndarray of int64, shape (R,)
         File offset of each row group.
     chunks : structured ndarray, shape (R, C)
-        ``byte_length``, ``null_count``, ``min_start``, ``min_bytes``, ``max_start``, ``max_bytes``, ``min_len``, ``max_len``,
-        ``encoding``, ``codec``, ``tokenizer``.
+        ``byte_length``, ``null_count``, ``min_start``, ``min_bytes``, ``max_start``, ``max_bytes``, ``min_len``,
+        ``max_len``, ``encoding``, ``codec``, ``tokenizer``.
     chunk_start : ndarray of int64, shape (R, C)
         File offset of each chunk.
     start, stop : int
@@ -130,9 +130,9 @@ def parse_footer(data: memoryview, *, start: int, prologue: Prologue, path: str,
     Raises
     ------
     FormatError
-        For a stream that is no footer (8.4), and for what 12.2 advises to refuse: row groups whose chunks are not as many
-        as the columns, overlap, or leave the space between prologue and footer; unknown types; more nulls than rows, or
-        nulls where none may be; references to tokenizers that the file does not list.
+        For a stream that is no footer (8.4), and for what 12.2 advises to refuse: row groups whose chunks are not as
+        many as the columns, overlap, or leave the space between prologue and footer; unknown types; more nulls than
+        rows, or nulls where none may be; references to tokenizers that the file does not list.
     """
     stream = read_stream(data, path=path, base=start)
     code, pos, columns_raw, groups_raw, chunks_raw = kernel.parse_footer(
@@ -251,17 +251,17 @@ def schema_of(footer: Footer, *, text: bool = True) -> Schema:
     taken = set(texts)
     seen: dict[str, int] = {}
     fields = []
-    for text, number, nullable in zip(texts, footer.types.tolist(), footer.nullable.tolist(), strict=True):
-        name = text
-        if text in seen:
-            count = seen[text] + 1
-            while f"{text}#{count}" in taken:
+    for stored, number, nullable in zip(texts, footer.types.tolist(), footer.nullable.tolist(), strict=True):
+        name = stored
+        if stored in seen:
+            count = seen[stored] + 1
+            while f"{stored}#{count}" in taken:
                 count += 1
-            seen[text] = count
-            name = f"{text}#{count}"
+            seen[stored] = count
+            name = f"{stored}#{count}"
             taken.add(name)
         else:
-            seen[text] = 1
+            seen[stored] = 1
         kind = Type(number)
         if kind.fixed:
             fields.append(Field(name, NUMPY_TYPES[kind], optional=nullable))

@@ -214,8 +214,8 @@ def read_footers(
 def _footer_place(piece: _Pieces, prologue: Prologue) -> tuple[int, int]:
     """Return where the footer of a file begins and ends.
 
-    A file on this machine that does not end with a trailer may be in the middle of an append, or have been left so: then
-    the state before it is read (`append`).
+    A file on this machine that does not end with a trailer may be in the middle of an append, or have been left so:
+    then the state before it is read (`append`).
     """
     file = piece.file
     size, path = file.size, file.spelling

@@ -130,5 +130,7 @@ def _fixed_bounds(
     places = starts[usable].astype(np.int64)[:, None] + np.arange(width)
     raw[usable] = np.frombuffer(footer.data, np.uint8)[places]
     if dtype.kind == "b":
-        return raw[:, 0] != 0
-    return raw.view(dtype)[:, 0].astype(dtype.newbyteorder("="))
+        flags: NDArray[Any] = raw[:, 0] != 0
+        return flags
+    stored: NDArray[Any] = raw.view(dtype)[:, 0]
+    return stored.astype(dtype.newbyteorder("="))

@@ -54,8 +54,8 @@ def verify_file(file: ByteFile) -> list[Problem]:
     """Return the problems of one file.
 
     Errors: whatever a read would refuse, and statistics that are not those of the values. Notices: bytes that no chunk
-    owns, text that is not UTF-8, missing statistics, tokenizers that are not registered, compressed blocks that only this
-    library reads.
+    owns, text that is not UTF-8, missing statistics, tokenizers that are not registered, compressed blocks that only
+    this library reads.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def _stored(footer: Footer, chunk: Any, which: str) -> bytes:
     return bytes(footer.data[start : start + size])
 
 
-def _shown(value: bytes | int) -> str:
+def _shown(value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     text = value.hex() if len(value) <= 20 else f"{value[:20].hex()}... ({len(value)} bytes)"
@@ -199,8 +199,8 @@ def _fixed(values: NDArray[Any], dtype: np.dtype[Any]) -> Expected:
     if len(values) == 0:
         return b"", b"", 0, 0
     if dtype.kind == "f":
-        # The first value stands for both until one compares as smaller or larger: a NaN there stays, a later one is never
-        # taken, and of equal values (the two zeros) the first one is.
+        # The first value stands for both until one compares as smaller or larger: a NaN there stays, a later one is
+        # never taken, and of equal values (the two zeros) the first one is.
         if np.isnan(values[0]):
             low = high = values[:1]
         else:
