@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 
 import numpy as np
@@ -107,7 +108,7 @@ def test_prefixed_values_are_read_whatever_the_cuts(values, dtype, data):
             assert reader.feed(stream[at : at + size]) == 0
         assert reader.complete
         assert reader.values == len(values)
-        assert [area[a:b].tobytes() for a, b in zip(offsets[:-1], offsets[1:], strict=True)] == values
+        assert [area[a:b].tobytes() for a, b in itertools.pairwise(offsets)] == values
 
 
 @given(st.binary(max_size=60), st.integers(0, 5), st.integers(1, 60))
@@ -158,7 +159,7 @@ def test_variable_entries_are_taken_by_index(values, dtype, data):
         np.empty(len(indices) + 1, dtype),
         np.empty(size, np.uint8),
     )
-    found = [out[a:b].tobytes() for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+    found = [out[a:b].tobytes() for a, b in itertools.pairwise(offsets)]
     assert found == [values[i] for i in indices]
     with pytest.raises(ValueError, match="outside"):
         decode.measure_entries(np.array([len(values)], np.uint32), bounds, 1 << 40)
