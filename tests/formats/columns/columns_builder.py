@@ -51,7 +51,7 @@ def chunk(
     blocks: list[tuple[int, bytes]] | None = None,
     bitmap: bytes = b"",
 ) -> bytes:
-    """Return a chunk. `blocks` are (raw length, stored bytes); by default the stream as one block that is not compressed."""
+    """Return a chunk. `blocks` are (raw length, stored bytes); by default the stream as one, not compressed."""
     blocks = [(len(stream), stream)] if blocks is None else blocks
     raw = sum(length for length, _ in blocks)
     data = b"".join(stored for _, stored in blocks)

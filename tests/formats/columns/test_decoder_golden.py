@@ -164,9 +164,7 @@ def test_malformed_file_gets_its_verdict_in_little_memory(entry):
         everything(data)
         outcome = "accept"
     except FormatError as exc:
-        outcome = "error"
-        assert exc.section is not None
-        assert "<bytes>" in str(exc)
+        outcome = "error" if exc.section is not None and "<bytes>" in str(exc) else "error without a place"
     finally:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()

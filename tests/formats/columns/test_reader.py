@@ -251,8 +251,8 @@ def test_text_that_is_not_utf8_names_its_row():
         data = one_column(body, STRING, 3)
         with pytest.raises(FormatError, match=r"row group 0, column 'c'.*row 2 is no UTF-8"):
             decoded(data, opened(data), 0, [0])
+    data = one_column(bodies[2], STRING, 3)
     with pytest.raises(FormatError, match="dictionary entry is no UTF-8"):
-        data = one_column(bodies[2], STRING, 3)
         decoded(data, opened(data), 0, [0], dictionaries=[0])
 
 
