@@ -1,4 +1,7 @@
-"""Token ids to bytes and back (columns.md 6.7, 13.3, 13.4). Arrays are C-contiguous; nothing is kept but where stated."""
+"""Token ids to bytes and back (columns.md 6.7, 13.3, 13.4).
+
+Arrays are C-contiguous; nothing is kept but where stated.
+"""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,9 +1,9 @@
 """Write cython_kernels/unicode_classes.h: ``unicode_classes.py [--check]``.
 
 Token ids depend on which characters are letters, numbers and punctuation (columns.md 13.4), and these change from one
-version of Unicode to the next. The library that defines the format uses Unicode 17, CPython what its release ships; the table
-therefore comes from the package ``unicodedata2`` of exactly that version (``pip install unicodedata2==17.0.0``). It is needed
-only here, by whoever regenerates the table.
+version of Unicode to the next. The library that defines the format uses Unicode 17, CPython what its release ships;
+the table therefore comes from the package ``unicodedata2`` of exactly that version (``pip install
+unicodedata2==17.0.0``). It is needed only here, by whoever regenerates the table.
 
 Two levels: a code point's block of 128 names one of the distinct blocks, which holds two classes per byte.
 """

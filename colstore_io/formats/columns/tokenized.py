@@ -1,6 +1,7 @@
 """Streams of tokenized columns: values as token ids and escape bytes, in nine layouts (columns.md 6.7).
 
-Values come and go as `offsets`, int64 of shape (n + 1,), into `data`, uint8: value i is ``data[offsets[i]:offsets[i + 1]]``.
+Values come and go as `offsets`, int64 of shape (n + 1,), into `data`, uint8: value i is the bytes from ``offsets[i]``
+to ``offsets[i + 1]``.
 """
 
 from __future__ import annotations
@@ -73,15 +74,15 @@ def decode_tokenized(
 
     Notes
     -----
-    Memory besides the result: 16 bytes per value, and 2 bytes per id, of which there are at most eight per byte of the
-    stream. A first offset above 0 is refused, as ids before it would belong to no value. Varints may be longer than they
-    need to be. The bits that pad the last byte are not looked at.
+    Memory besides the result: 8 bytes per value, and 2 bytes per id, of which there are at most eight per byte of
+    the stream. A first offset above 0 is refused, as ids before it would belong to no value. Varints may be longer than
+    they need to be. The bits that pad the last byte are not looked at.
     """
     source = np.frombuffer(stream, np.uint8)
     size = len(source)
     if size < _HEADER.size:
         raise FormatError(f"tokenized stream of {size} bytes is shorter than its header of {_HEADER.size}")
-    representation, boundary, n_values, n_ids, n_escapes, n_table = _HEADER.unpack(source[: _HEADER.size])
+    representation, boundary, n_values, n_ids, n_escapes, n_table = _HEADER.unpack_from(source.data)
     if representation >= len(REPRESENTATIONS) or boundary >= len(BOUNDARIES):
         raise FormatError(
             f"unknown layout of a tokenized stream: representation {representation}, boundary {boundary}"
@@ -143,7 +144,9 @@ def _decode_ids(
         return ids
     code = kernels.remap_decode(id_bytes, table, ids)
     if code:
-        problem = ("ends too early", "has a position outside its table", "goes on after its last id")[code - 1]
+        problem = ("ends too early", "has a position outside its table", "goes on after its last id")[
+            code - 1
+        ]
         raise FormatError(f"id stream {problem}")
     return ids
 
@@ -161,7 +164,7 @@ def _decode_zeros(
     token = tokenizer.token_bytes[0]  # the escape id is never 0
     if n_ids * len(token) > max_bytes:
         raise _too_large(max_bytes)
-    return starts * len(token), np.frombuffer(token * n_ids, np.uint8).copy()
+    return starts * len(token), np.frombuffer(bytearray(token) * n_ids, np.uint8)
 
 
 def _blocks(ends: NDArray[np.int64], target: int) -> NDArray[np.int64]:
@@ -313,7 +316,9 @@ class TokenStreams:
             np.concatenate(escape_parts) if escape_parts else np.empty(0, np.uint8),
         )
         if len(streams.ids) > _LIMIT or n > _LIMIT:
-            raise ValueError(f"{n} values of {len(streams.ids)} ids do not fit one chunk; write smaller row groups")
+            raise ValueError(
+                f"{n} values of {len(streams.ids)} ids do not fit one chunk; write smaller row groups"
+            )
         return streams
 
     @cached_property

@@ -174,8 +174,9 @@ class Tokenizer:
         """The tables that encode, built when they are first used.
 
         Left out is what would not decode to the bytes that it was made from: special tokens with characters of the
-        byte-level alphabet beyond ASCII, and in models that are not strict, merges without a result and specials outside
-        the vocabulary. The defining library corrupts values there. Everything else decodes to its own bytes by construction.
+        byte-level alphabet beyond ASCII, and in models that are not strict, merges without a result and specials
+        outside the vocabulary. The defining library corrupts values there. All else decodes to its own bytes by
+        construction: pieces and merges are concatenations in the byte-level alphabet.
 
         Raises
         ------
@@ -190,7 +191,9 @@ class Tokenizer:
         id_of = {token: number for number, token in enumerate(model.tokens)}
         byte_ids = np.array([id_of.get(char, -1) for char in BYTE_CHARACTERS], np.int32)
         pieces = {
-            self.token_bytes[number]: number for token, number in id_of.items() if token and _is_byte_level(token)
+            self.token_bytes[number]: number
+            for token, number in id_of.items()
+            if token and _is_byte_level(token)
         }
         merges = np.array(
             [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NoReturn
 
 from ...errors import FormatError, UnsupportedFeatureError
@@ -175,7 +176,7 @@ def _vocabulary(vocab: Any) -> tuple[tuple[str, ...], tuple[int, ...]]:
         by_token[_clean(token)] = number
     ordered = sorted(by_token.items(), key=lambda pair: pair[1])
     ids = tuple(number for _, number in ordered)
-    for (token, number), (other, again) in zip(ordered, ordered[1:], strict=False):
+    for (token, number), (other, again) in pairwise(ordered):
         if number == again:
             raise FormatError(f"tokens {_short(token)} and {_short(other)} have the same id, {number}")
     return tuple(token for token, _ in ordered), ids
@@ -198,7 +199,9 @@ def _merges(merges: Any, known: frozenset[str], *, strict: bool) -> tuple[tuple[
             raise FormatError(f"merge {position} of the tokenizer, {_short(merge)}, has no space")
         for part in (left, right):
             if part not in known:
-                raise FormatError(f"merge {position} of the tokenizer names {_short(part)}, which is no token")
+                raise FormatError(
+                    f"merge {position} of the tokenizer names {_short(part)}, which is no token"
+                )
         if strict and left + right not in known:
             raise UnsupportedFeatureError(
                 f"merge {position} of the tokenizer makes {_short(left + right)}, which is no token"
