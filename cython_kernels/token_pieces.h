@@ -9,9 +9,9 @@
 #include "token_table.h"
 #include "unicode_classes.h"
 
+#define CLASS_WIDE 15
 #define NO_MERGE 0xFFFFFFFFu
-#define CACHED_BYTES 26
-#define CACHED_IDS 18
+#define CACHED_BYTES 16
 #define SCANNED_PIECE 64 /* symbols up to which rescanning all pairs is faster than a heap */
 
 typedef struct {
@@ -24,11 +24,16 @@ typedef struct {
   int32_t token; /* -1: empty */
 } piece_slot;
 
+/* Two words that, with the length, are the bytes of a piece of 2 to 16 bytes: they compare without a loop. */
 typedef struct {
+  uint64_t low, high;
+} piece_key;
+
+typedef struct {
+  piece_key key;
   uint8_t length, n_ids; /* length 0: empty */
-  uint8_t bytes[CACHED_BYTES];
-  uint16_t ids[CACHED_IDS];
-} cache_slot; /* 64 bytes: one line */
+  uint16_t ids[CACHED_BYTES];
+} cache_slot;
 
 typedef struct {
   const token_table *tokens; /* what the ids mean, to verify with */
@@ -47,6 +52,7 @@ typedef struct {
   const int32_t *special_parents; /* longest other special that is a prefix, -1 where there is none */
   int64_t n_specials;
   uint8_t special_first[256];
+  uint8_t byte_classes[256]; /* CLASS_WIDE for bytes that do not decide alone */
 } bpe_model;
 
 /* Scratch memory of one block of values. */
@@ -66,25 +72,39 @@ typedef struct {
   int64_t n_ids, n_escapes;
 } id_sink;
 
-static inline uint64_t hash_bytes(const uint8_t *p, int64_t n) {
-  uint64_t h = (uint64_t)n * 0x9E3779B97F4A7C15u, tail = 0;
-  for (; n >= 8; p += 8, n -= 8) {
-    memcpy(&tail, p, 8);
-    h = (h ^ tail) * 0xD6E8FEB86659FD93u;
-    h ^= h >> 32;
-  }
-  if (n >= 4) {
+static inline piece_key key_of(const uint8_t *p, int64_t n) {
+  piece_key key = {0, 0};
+  if (n >= 8) {
+    memcpy(&key.low, p, 8);
+    memcpy(&key.high, p + n - 8, 8);
+  } else if (n >= 4) {
     uint32_t low, high;
     memcpy(&low, p, 4);
     memcpy(&high, p + n - 4, 4);
-    tail = (uint64_t)high << 32 | low;
-  } else if (n > 0) {
-    tail = (uint64_t)p[0] | (uint64_t)p[n >> 1] << 8 | (uint64_t)p[n - 1] << 16;
+    key.low = (uint64_t)high << 32 | low;
   } else {
-    return h ^ h >> 29;
+    key.low = (uint64_t)p[0] | (uint64_t)p[n >> 1] << 8 | (uint64_t)p[n - 1] << 16;
   }
-  h = (h ^ tail) * 0xD6E8FEB86659FD93u;
+  return key;
+}
+
+static inline uint64_t hash_key(piece_key key, int64_t n) {
+  uint64_t h = (key.low ^ (uint64_t)n * 0x9E3779B97F4A7C15u) * 0xD6E8FEB86659FD93u;
+  h = (h ^ h >> 32 ^ key.high) * 0xD6E8FEB86659FD93u;
   return h ^ h >> 32;
+}
+
+/* n >= 1. */
+static inline uint64_t hash_bytes(const uint8_t *p, int64_t n) {
+  uint64_t h = 0;
+  int64_t left = n;
+  for (; left > CACHED_BYTES; p += 8, left -= 8) {
+    uint64_t word;
+    memcpy(&word, p, 8);
+    h = (h ^ word) * 0x9FB21C651E98DF25u;
+    h ^= h >> 29;
+  }
+  return h ^ hash_key(key_of(p, left), n);
 }
 
 static inline uint32_t merge_home(const bpe_model *m, uint32_t pair) {
@@ -253,30 +273,9 @@ static inline void merge_heaped(const bpe_model *m, bpe_scratch *w, const uint8_
   for (int32_t i = 0; i >= 0; i = next[i]) emit_symbol(m, sink, symbols[i], p[i]);
 }
 
-static inline void encode_piece(const bpe_model *m, bpe_scratch *w, const uint8_t *p, int64_t n, id_sink *sink) {
-  if (n == 1) {
-    emit_symbol(m, sink, m->byte_ids[p[0]], p[0]);
-    return;
-  }
-  cache_slot *slot = NULL;
-  int small = n <= CACHED_BYTES && w->cache != NULL;
-  if (!small && n > m->longest_piece) {
-    if (n <= SCANNED_PIECE)
-      merge_scanning(m, p, n, sink);
-    else
-      merge_heaped(m, w, p, n, sink);
-    return;
-  }
-  uint64_t hash = hash_bytes(p, n);
-  if (small) {
-    slot = &w->cache[hash >> 32 & w->cache_mask];
-    if (slot->length == n && memcmp(slot->bytes, p, (size_t)n) == 0) {
-      for (int i = 0; i < slot->n_ids; i++) sink->ids[sink->n_ids + i] = slot->ids[i];
-      sink->n_ids += slot->n_ids;
-      return;
-    }
-  }
-  int64_t first = sink->n_ids, escapes = sink->n_escapes;
+/* A piece that is not in the cache of words. */
+static __attribute__((noinline)) void encode_new_piece(const bpe_model *m, bpe_scratch *w, const uint8_t *p,
+                                                       int64_t n, uint64_t hash, id_sink *sink) {
   int32_t token = n <= m->longest_piece ? find_piece(m, p, n, (uint32_t)hash) : -1;
   if (token >= 0)
     sink->ids[sink->n_ids++] = m->piece_ids[token];
@@ -284,19 +283,46 @@ static inline void encode_piece(const bpe_model *m, bpe_scratch *w, const uint8_
     merge_scanning(m, p, n, sink);
   else
     merge_heaped(m, w, p, n, sink);
+}
+
+static inline void encode_piece(const bpe_model *m, bpe_scratch *w, const uint8_t *p, int64_t n, id_sink *sink) {
+  if (n == 1) {
+    emit_symbol(m, sink, m->byte_ids[p[0]], p[0]);
+    return;
+  }
+  if (n > CACHED_BYTES || w->cache == NULL) {
+    encode_new_piece(m, w, p, n, n <= m->longest_piece ? hash_bytes(p, n) : 0, sink);
+    return;
+  }
+  piece_key key = key_of(p, n);
+  uint64_t hash = hash_key(key, n);
+  cache_slot *slot = &w->cache[hash >> 32 & w->cache_mask];
+  uint16_t *ids = sink->ids + sink->n_ids;
+  if (slot->key.low == key.low && slot->key.high == key.high && slot->length == n) {
+    ids[0] = slot->ids[0];
+    for (int i = 1; i < slot->n_ids; i++) ids[i] = slot->ids[i];
+    sink->n_ids += slot->n_ids;
+    return;
+  }
+  int64_t first = sink->n_ids, escapes = sink->n_escapes;
+  encode_new_piece(m, w, p, n, hash, sink);
   int64_t found = sink->n_ids - first;
-  if (slot != NULL && found <= CACHED_IDS && sink->n_escapes == escapes) {
+  if (sink->n_escapes == escapes) {
+    slot->key = key;
     slot->length = (uint8_t)n;
     slot->n_ids = (uint8_t)found;
-    memcpy(slot->bytes, p, (size_t)n);
-    memcpy(slot->ids, sink->ids + first, (size_t)found * 2);
+    memcpy(slot->ids, ids, (size_t)found * 2);
   }
 }
 
 /* --- words ---------------------------------------------------------------------------------------------------- */
 
-/* Class of the character at p, which lies before `end`; *size is its number of bytes (columns.md 13.4, step 2). */
-static inline int wide_class(const uint8_t *p, const uint8_t *end, int *size) {
+static inline int wide_or_ascii_class(const uint8_t *p, const uint8_t *end, int *size);
+
+/* Class of the character at p, which lies before `end`; *size is its number of bytes (columns.md 13.4, step 2). Not
+ * `nested`: a sequence that punctuation breaks off counts as incomplete. Either way is the same to step 3, which only asks for
+ * punctuation, so one walk serves both steps. */
+static __attribute__((noinline)) int wide_class(const uint8_t *p, const uint8_t *end, int *size, int nested) {
   uint32_t lead = p[0], low = 0x80, high = 0xBF, code;
   int64_t there = end - p;
   int length;
@@ -320,7 +346,13 @@ static inline int wide_class(const uint8_t *p, const uint8_t *end, int *size) {
     /* The input ends inside a character: its first byte counts as the character of the same number, U+00C2..U+00F4.
      * These are letters, all but the sign of multiplication. */
     if (k >= there) return lead == 0xD7 ? CLASS_OTHER : CLASS_LETTER;
-    if (p[k] < low || p[k] > high) return CLASS_OTHER;
+    if (p[k] < low || p[k] > high) {
+      /* So it does where a run ends before punctuation, because step 4 decodes runs by themselves. */
+      int ignored;
+      if (!nested && wide_or_ascii_class(p + k, end, &ignored) == CLASS_PUNCTUATION)
+        return lead == 0xD7 ? CLASS_OTHER : CLASS_LETTER;
+      return CLASS_OTHER;
+    }
     low = 0x80, high = 0xBF;
     code = code << 6 | (p[k] & 63);
   }
@@ -328,12 +360,15 @@ static inline int wide_class(const uint8_t *p, const uint8_t *end, int *size) {
   return class_of(code);
 }
 
-static inline int next_class(const uint8_t *p, const uint8_t *end, int *size) {
-  if (p[0] < 0x80) {
-    *size = 1;
-    return class_of(p[0]);
-  }
-  return wide_class(p, end, size);
+static inline int wide_or_ascii_class(const uint8_t *p, const uint8_t *end, int *size) {
+  *size = 1;
+  return p[0] < 0x80 ? class_of(p[0]) : wide_class(p, end, size, 1);
+}
+
+static inline int next_class(const bpe_model *m, const uint8_t *p, const uint8_t *end, int *size) {
+  *size = 1;
+  int kind = m->byte_classes[p[0]];
+  return kind != CLASS_WIDE ? kind : wide_class(p, end, size, 0);
 }
 
 static inline int is_digit(uint8_t byte) { return (uint8_t)(byte - '0') < 10; }
@@ -352,41 +387,46 @@ static inline void encode_word(const bpe_model *m, bpe_scratch *w, const uint8_t
   }
 }
 
-/* Step 4 on a run without punctuation. The contractions of rule a never apply: the apostrophe is punctuation. */
-static inline void encode_words(const bpe_model *m, bpe_scratch *w, const uint8_t *p, const uint8_t *end, id_sink *sink) {
+/* Where the run of characters of class `kind` that goes on at p ends. */
+static inline const uint8_t *run_end(const bpe_model *m, const uint8_t *p, const uint8_t *end, int kind) {
+  for (;;) {
+    while (p < end && m->byte_classes[*p] == kind) p++;
+    int size;
+    if (p == end || m->byte_classes[*p] != CLASS_WIDE || wide_class(p, end, &size, 0) != kind) return p;
+    p += size;
+  }
+}
+
+/* Steps 2 to 4 on what lies between specials. Words end at punctuation, and a run of it is one word, so step 3 needs no
+ * walk of its own. The contractions of rule a never apply: the apostrophe is punctuation. */
+static inline void encode_stretch(const bpe_model *m, bpe_scratch *w, const uint8_t *p, const uint8_t *end,
+                                  id_sink *sink) {
   while (p < end) {
-    int size, kind = next_class(p, end, &size), other;
+    int size, kind = next_class(m, p, end, &size), other;
     const uint8_t *q = p + size;
     if (kind == CLASS_SPACE) {
-      if (*p == ' ' && q < end && (other = next_class(q, end, &size)) != CLASS_SPACE) {
+      other = q < end ? next_class(m, q, end, &size) : CLASS_PUNCTUATION;
+      if (*p == ' ' && other != CLASS_SPACE && other != CLASS_PUNCTUATION) {
         kind = other;
         q += size;
       } else {
         const uint8_t *last = p;
-        while (q < end && next_class(q, end, &size) == CLASS_SPACE) last = q, q += size;
-        if (q < end && last > p) q = last;
-        encode_word(m, w, p, q, sink);
+        while (other == CLASS_SPACE) {
+          last = q;
+          q += size;
+          other = q < end ? next_class(m, q, end, &size) : CLASS_PUNCTUATION;
+        }
+        if (other != CLASS_PUNCTUATION && last > p) q = last;
+        encode_piece(m, w, p, q - p, sink);
         p = q;
         continue;
       }
     }
-    while (q < end && next_class(q, end, &size) == kind) q += size;
-    encode_word(m, w, p, q, sink);
-    p = q;
-  }
-}
-
-/* Steps 2 and 3 on what lies between specials. */
-static inline void encode_stretch(const bpe_model *m, bpe_scratch *w, const uint8_t *p, const uint8_t *end,
-                                  id_sink *sink) {
-  while (p < end) {
-    int size, punctuation = next_class(p, end, &size) == CLASS_PUNCTUATION;
-    const uint8_t *q = p + size;
-    while (q < end && (next_class(q, end, &size) == CLASS_PUNCTUATION) == punctuation) q += size;
-    if (punctuation)
-      encode_word(m, w, p, q, sink); /* one class, no whitespace: one word */
+    q = run_end(m, q, end, kind);
+    if (kind == CLASS_NUMBER)
+      encode_word(m, w, p, q, sink);
     else
-      encode_words(m, w, p, q, sink);
+      encode_piece(m, w, p, q - p, sink); /* no digit in it */
     p = q;
   }
 }

@@ -127,8 +127,17 @@ static inline int token_equal(const token_table *t, const uint16_t *ids, int64_t
       continue;
     }
     if (id >= t->n_tokens) return 0;
-    int64_t at = t->offsets[id], length = t->offsets[id + 1] - at;
-    if (length > n - o || memcmp(value + o, t->bytes + at, (size_t)length) != 0) return 0;
+    const token_entry *entry = &t->entries[id];
+    int64_t length = entry->length;
+    if (length <= 8 && o + 8 <= n) {
+      uint64_t found, wanted;
+      memcpy(&found, value + o, 8);
+      memcpy(&wanted, entry->bytes, 8);
+      if (length && (found ^ wanted) << (64 - 8 * length)) return 0;
+    } else {
+      length = t->offsets[id + 1] - t->offsets[id];
+      if (length > n - o || memcmp(value + o, t->bytes + t->offsets[id], (size_t)length) != 0) return 0;
+    }
     o += length;
   }
   return o == n && e == n_escapes;

@@ -43,6 +43,8 @@ cdef extern from "token_table.h" nogil:
     int c_boundaries_decode "boundaries_decode"(const uint8_t *s, int64_t n, int kind, int64_t n_ids, int64_t *starts)
 
 cdef extern from "token_pieces.h" nogil:
+    enum:
+        CLASS_WIDE
     const char *UNICODE_CLASSES_VERSION
     ctypedef struct merge_slot:
         uint32_t pair
@@ -68,6 +70,7 @@ cdef extern from "token_pieces.h" nogil:
         const int32_t *special_parents
         int64_t n_specials
         uint8_t special_first[256]
+        uint8_t byte_classes[256]
     void add_merge(bpe_model *m, uint16_t left, uint16_t right, uint16_t rank, uint16_t result)
     void add_piece(bpe_model *m, int32_t token)
     int64_t encode_block(const bpe_model *m, const int64_t *offsets, const uint8_t *data, int64_t begin, int64_t end,
@@ -209,6 +212,7 @@ cdef class BpeModel:
             if not -1 <= byte_ids[i] < 65535:
                 raise ValueError("ids of bytes must be below 65535")
             self.model.byte_ids[i] = byte_ids[i]
+            self.model.byte_classes[i] = c_class_of(i) if i < 128 else CLASS_WIDE
         for i in range(n_merges):
             if merges[i, 0] == 65535 or merges[i, 1] == 65535 or merges[i, 3] == 65535:
                 raise ValueError("ids of merges must be below 65535")
