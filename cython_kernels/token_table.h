@@ -105,7 +105,7 @@ static inline int token_copy(const token_table *t, const uint16_t *ids, int64_t 
       } else {
         length = t->offsets[id + 1] - t->offsets[id];
         if (length > value_end - o) return 0;
-        memcpy(out + o, t->bytes + t->offsets[id], (size_t)length);
+        if (length > 0) memcpy(out + o, t->bytes + t->offsets[id], (size_t)length); /* there may be no `out` */
       }
       o += length;
       if (o > value_end) return 0;
@@ -136,7 +136,7 @@ static inline int token_equal(const token_table *t, const uint16_t *ids, int64_t
       if (length && (found ^ wanted) << (64 - 8 * length)) return 0;
     } else {
       length = t->offsets[id + 1] - t->offsets[id];
-      if (length > n - o || memcmp(value + o, t->bytes + t->offsets[id], (size_t)length) != 0) return 0;
+      if (length > n - o || (length > 0 && memcmp(value + o, t->bytes + t->offsets[id], (size_t)length) != 0)) return 0;
     }
     o += length;
   }
