@@ -1,7 +1,8 @@
 /* Bytes to ids: specials, words, byte pair encoding (columns.md 13.4).
  *
- * A value is walked once per step and never copied: words and pieces are ranges of its own bytes, because the byte-level
- * alphabet maps byte to character one to one. Ids and escapes go to the place of the value's bytes, at most one per byte.
+ * A value is walked once for its specials and once for its words, and never copied: words and pieces are ranges of its
+ * own bytes, because the byte-level alphabet maps byte to character one to one. Ids and escapes go to the place of the
+ * value's bytes, at most one per byte.
  */
 #ifndef COLSTORE_TOKEN_PIECES_H
 #define COLSTORE_TOKEN_PIECES_H
@@ -320,8 +321,8 @@ static inline void encode_piece(const bpe_model *m, bpe_scratch *w, const uint8_
 static inline int wide_or_ascii_class(const uint8_t *p, const uint8_t *end, int *size);
 
 /* Class of the character at p, which lies before `end`; *size is its number of bytes (columns.md 13.4, step 2). Not
- * `nested`: a sequence that punctuation breaks off counts as incomplete. Either way is the same to step 3, which only asks for
- * punctuation, so one walk serves both steps. */
+ * `nested`: a sequence that punctuation breaks off counts as incomplete. Either way is the same to step 3, which only
+ * asks for punctuation, so one walk serves both steps. */
 static __attribute__((noinline)) int wide_class(const uint8_t *p, const uint8_t *end, int *size, int nested) {
   uint32_t lead = p[0], low = 0x80, high = 0xBF, code;
   int64_t there = end - p;
@@ -374,7 +375,8 @@ static inline int next_class(const bpe_model *m, const uint8_t *p, const uint8_t
 static inline int is_digit(uint8_t byte) { return (uint8_t)(byte - '0') < 10; }
 
 /* Step 5: ASCII digits in threes from the left, everything else in runs. */
-static inline void encode_word(const bpe_model *m, bpe_scratch *w, const uint8_t *p, const uint8_t *end, id_sink *sink) {
+static inline void encode_word(const bpe_model *m, bpe_scratch *w, const uint8_t *p, const uint8_t *end,
+                               id_sink *sink) {
   while (p < end) {
     const uint8_t *q = p + 1;
     if (is_digit(*p)) {

@@ -31,7 +31,7 @@ static inline int64_t token_length(const token_table *t, uint16_t id) {
 }
 
 /* Lengths of the values [begin, end). Stops with the position of a bad id in *bad, or with *bad = -2 when the
- * values have more than max_bytes bytes together, or -3 when starts are no positions of ids. *escapes counts escape ids. */
+ * values have more than max_bytes bytes together, or -3 when starts are no positions of ids. *escapes: escape ids. */
 static inline void token_lengths(const token_table *t, const uint16_t *ids, int64_t n_ids, const int64_t *starts,
                                  int64_t begin, int64_t end, int64_t max_bytes, int64_t *lengths, int64_t *escapes,
                                  int64_t *bad) {
@@ -136,7 +136,8 @@ static inline int token_equal(const token_table *t, const uint16_t *ids, int64_t
       if (length && (found ^ wanted) << (64 - 8 * length)) return 0;
     } else {
       length = t->offsets[id + 1] - t->offsets[id];
-      if (length > n - o || (length > 0 && memcmp(value + o, t->bytes + t->offsets[id], (size_t)length) != 0)) return 0;
+      if (length > n - o) return 0;
+      if (length > 0 && memcmp(value + o, t->bytes + t->offsets[id], (size_t)length) != 0) return 0;
     }
     o += length;
   }
@@ -230,7 +231,7 @@ static inline int bits_encode(const uint16_t *ids, int64_t n, int width, uint8_t
   return 1;
 }
 
-/* Boundaries as starts[0..n]. Returns 0, or 1 not the right number of ids, 2 decreasing or negative, 3 first not zero. */
+/* Boundaries as starts[0..n]. Returns 0, or 1 wrong number of ids, 2 decreasing or negative, 3 first not zero. */
 static inline int boundaries_decode(const uint8_t *s, int64_t n, int kind, int64_t n_ids, int64_t *starts) {
   int64_t position = 0, count = 0;
   for (int64_t v = 0; v < n; v++) {

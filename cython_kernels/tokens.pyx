@@ -1,9 +1,9 @@
 # cython: language_level=3
 """Token ids to bytes and back (columns.md 6.7, 13.3, 13.4).
 
-Access pattern: ids in order, each a load from a table of 16-byte entries that stays in the near caches; bytes in order, each
-word looked up in a small cache of words, where most of a text is found. Values are independent of each other, so blocks of
-them go to threads.
+Access pattern: ids in order, each a load from a table of 16-byte entries that stays in the near caches; bytes in order,
+each word looked up in a small cache of words, where most of a text is found. Values are independent of each other, so
+blocks of them go to threads.
 """
 
 from cython.parallel cimport prange
@@ -166,8 +166,8 @@ cdef class TokenTable:
         return -1
 
     def copy(self, const uint16_t[::1] ids not None, const int64_t[::1] starts not None,
-             const int64_t[::1] blocks not None, const int64_t[::1] offsets not None, const uint8_t[::1] escapes not None,
-             const int64_t[::1] escape_starts not None, uint8_t[::1] out not None, int threads):
+             const int64_t[::1] blocks not None, const int64_t[::1] offsets not None,
+             const uint8_t[::1] escapes not None, const int64_t[::1] escape_starts not None, uint8_t[::1] out not None, int threads):
         cdef int64_t n = starts.shape[0] - 1, n_blocks = blocks.shape[0] - 1, b, n_ids = ids.shape[0]
         cdef int64_t n_out = out.shape[0], good = 0
         cdef const token_table *table = &self.table
