@@ -167,7 +167,8 @@ cdef class TokenTable:
 
     def copy(self, const uint16_t[::1] ids not None, const int64_t[::1] starts not None,
              const int64_t[::1] blocks not None, const int64_t[::1] offsets not None,
-             const uint8_t[::1] escapes not None, const int64_t[::1] escape_starts not None, uint8_t[::1] out not None, int threads):
+             const uint8_t[::1] escapes not None, const int64_t[::1] escape_starts not None,
+             uint8_t[::1] out not None, int threads):
         cdef int64_t n = starts.shape[0] - 1, n_blocks = blocks.shape[0] - 1, b, n_ids = ids.shape[0]
         cdef int64_t n_out = out.shape[0], good = 0
         cdef const token_table *table = &self.table
