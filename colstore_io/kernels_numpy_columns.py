@@ -180,7 +180,9 @@ def measure_affix(middles: Any, n: int, affixes: int, limit: int) -> int:
     return total if total <= limit else -3
 
 
-def fill_affix(middles: Any, prefix: Any, suffix: Any, offsets: NDArray[Any], data: NDArray[np.uint8]) -> None:
+def fill_affix(
+    middles: Any, prefix: Any, suffix: Any, offsets: NDArray[Any], data: NDArray[np.uint8]
+) -> None:
     found = _middles(middles, len(offsets) - 1)
     assert not isinstance(found, int)
     _fill([bytes(prefix) + middle + bytes(suffix) for middle in found], offsets, data)
@@ -245,7 +247,9 @@ class _Gob:
 
     def __init__(self, data: bytes, start: int, end: int, tables: tuple[NDArray[Any], ...]) -> None:
         self.data, self.pos, self.end = data, start, end
-        self.kind, self.first, self.second, self.field_type, self.actions, self.action_start, self.roles = tables
+        self.kind, self.first, self.second, self.field_type, self.actions, self.action_start, self.roles = (
+            tables
+        )
         self.columns: list[bytes] = []
         self.groups: list[bytes] = []
         self.chunks: list[bytes] = []

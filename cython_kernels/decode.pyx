@@ -64,14 +64,14 @@ cdef extern from "decode.h" nogil:
     int64_t offset_table_32(const uint8_t *table, int64_t n, int64_t area, int32_t *out)
     int64_t offset_table_64(const uint8_t *table, int64_t n, int64_t area, int64_t *out)
     int64_t entries_length(const uint32_t *indices, int64_t n, const int64_t *bounds, int64_t limit)
-    void take_variable_32(const uint32_t *indices, int64_t n, const int64_t *bounds, const uint8_t *area,
+    int take_variable_32(const uint32_t *indices, int64_t n, const int64_t *bounds, const uint8_t *area,
                           int64_t n_area, int32_t *offsets, uint8_t *data, int64_t capacity)
-    void take_variable_64(const uint32_t *indices, int64_t n, const int64_t *bounds, const uint8_t *area,
+    int take_variable_64(const uint32_t *indices, int64_t n, const int64_t *bounds, const uint8_t *area,
                           int64_t n_area, int64_t *offsets, uint8_t *data, int64_t capacity)
     int64_t affix_length(const uint8_t *stream, int64_t n_bytes, int64_t n, int64_t affixes, int64_t limit)
-    void affix_fill_32(const uint8_t *stream, int64_t n_bytes, int64_t n, const uint8_t *prefix, int64_t n_prefix,
+    int affix_fill_32(const uint8_t *stream, int64_t n_bytes, int64_t n, const uint8_t *prefix, int64_t n_prefix,
                        const uint8_t *suffix, int64_t n_suffix, int32_t *offsets, uint8_t *data, int64_t capacity)
-    void affix_fill_64(const uint8_t *stream, int64_t n_bytes, int64_t n, const uint8_t *prefix, int64_t n_prefix,
+    int affix_fill_64(const uint8_t *stream, int64_t n_bytes, int64_t n, const uint8_t *prefix, int64_t n_prefix,
                        const uint8_t *suffix, int64_t n_suffix, int64_t *offsets, uint8_t *data, int64_t capacity)
     int64_t first_not_utf8_32(const uint8_t *data, const int32_t *offsets, int64_t n)
     int64_t first_not_utf8_64(const uint8_t *data, const int64_t *offsets, int64_t n)
@@ -363,21 +363,21 @@ def measure_entries(const uint32_t[::1] indices not None, const int64_t[::1] bou
 def take_variable(const uint32_t[::1] indices not None, const int64_t[::1] bounds not None,
                   const uint8_t[::1] area not None, offset_t[::1] offsets not None, uint8_t[::1] data not None):
     cdef int64_t n = indices.shape[0]
+    cdef int full
     check_offsets(offsets.shape[0], n)
     check_entries(indices, bounds, area.shape[0])
-    if (entries_length(&indices[0], n, &bounds[0], 0x7fffffffffffffff) if n else 0) != data.shape[0]:
-        raise ValueError("data must have exactly the bytes of the chosen entries")
     if offset_t is int32_t:
         if data.shape[0] > 0x7fffffff:
             raise ValueError("32-bit offsets do not reach over that many bytes")
-    if n == 0:
-        offsets[0] = 0
-        return
     with nogil:
         if offset_t is int32_t:
-            take_variable_32(&indices[0], n, &bounds[0], &area[0], area.shape[0], &offsets[0], &data[0], data.shape[0])
+            full = take_variable_32(&indices[0], n, &bounds[0], &area[0], area.shape[0], &offsets[0], &data[0],
+                                    data.shape[0])
         else:
-            take_variable_64(&indices[0], n, &bounds[0], &area[0], area.shape[0], &offsets[0], &data[0], data.shape[0])
+            full = take_variable_64(&indices[0], n, &bounds[0], &area[0], area.shape[0], &offsets[0], &data[0],
+                                    data.shape[0])
+    if not full:
+        raise ValueError("data must have exactly the bytes of the chosen entries")
 
 
 def measure_affix(const uint8_t[::1] middles not None, int64_t n, int64_t affixes, int64_t limit):
@@ -392,18 +392,21 @@ def measure_affix(const uint8_t[::1] middles not None, int64_t n, int64_t affixe
 def fill_affix(const uint8_t[::1] middles not None, const uint8_t[::1] prefix not None,
                const uint8_t[::1] suffix not None, offset_t[::1] offsets not None, uint8_t[::1] data not None):
     cdef int64_t n = offsets.shape[0] - 1, n_prefix = prefix.shape[0], n_suffix = suffix.shape[0]
-    if n < 0 or measure_affix(middles, n, n_prefix + n_suffix, data.shape[0]) != data.shape[0]:
-        raise ValueError("data must have exactly the bytes of the values")
+    cdef int full
+    if n < 0 or n_prefix > (1 << 40) or n_suffix > (1 << 40):
+        raise ValueError("offsets has one place more than there are values")
     if offset_t is int32_t:
         if data.shape[0] > 0x7fffffff:
             raise ValueError("32-bit offsets do not reach over that many bytes")
     with nogil:
         if offset_t is int32_t:
-            affix_fill_32(&middles[0], middles.shape[0], n, &prefix[0], n_prefix, &suffix[0], n_suffix, &offsets[0],
-                          &data[0], data.shape[0])
+            full = affix_fill_32(&middles[0], middles.shape[0], n, &prefix[0], n_prefix, &suffix[0], n_suffix,
+                                  &offsets[0], &data[0], data.shape[0])
         else:
-            affix_fill_64(&middles[0], middles.shape[0], n, &prefix[0], n_prefix, &suffix[0], n_suffix, &offsets[0],
-                          &data[0], data.shape[0])
+            full = affix_fill_64(&middles[0], middles.shape[0], n, &prefix[0], n_prefix, &suffix[0], n_suffix,
+                                  &offsets[0], &data[0], data.shape[0])
+    if not full:
+        raise ValueError("data must have exactly the bytes of the values")
 
 
 def first_not_utf8(const uint8_t[::1] data not None, const offset_t[::1] offsets not None):

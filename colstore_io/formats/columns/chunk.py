@@ -180,7 +180,10 @@ def _check_raw_length(n_raw: int, encoding: Encoding, facts: ChunkFacts, place: 
     elif encoding is Encoding.PLAIN and kind.fixed:
         exact = PLAIN_WIDTH[kind] * n
     else:
-        least, most = 0, 4 * limit + 64  # a dictionary with its indices and offsets may take more than its values
+        least, most = (
+            0,
+            4 * limit + 64,
+        )  # a dictionary with its indices and offsets may take more than its values
         if encoding in (Encoding.PLAIN, Encoding.OFFSET_BYTES):
             least = 4 * n if encoding is Encoding.PLAIN else 4 + 4 * n
             most = least + limit
