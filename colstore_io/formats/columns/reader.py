@@ -48,7 +48,7 @@ class OpenedFooter:
 
 @dataclass(frozen=True, slots=True)
 class HeaderColumn:
-    """A column as the footer has it; `manifest` has its ``name``, ``type`` and ``nullable``."""
+    """A column as the footer has it; `manifest` has its ``name``, ``dtype`` and ``nullable``."""
 
     name: str
     manifest: dict[str, Any]
@@ -141,7 +141,7 @@ def read_header(file: ByteFile, head: memoryview) -> ColumnsHeader:
         int(footer.n_rows.sum()),
         file.size,
         tuple(
-            HeaderColumn(name, {"name": name, "type": kind, "nullable": nullable})
+            HeaderColumn(name, {"name": name, "dtype": kind, "nullable": nullable})
             for name, kind, nullable in zip(schema.names, kinds, footer.nullable.tolist(), strict=True)
         ),
         schema,

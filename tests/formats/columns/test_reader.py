@@ -167,7 +167,7 @@ def test_header_tells_columns_and_rows():
     file, head = open_file(one_column(texts(b"a"), STRING, 1))
     header = FORMAT.read_header(file, head)
     assert [column.manifest for column in header.columns] == [
-        {"name": "c", "type": "string", "nullable": False}
+        {"name": "c", "dtype": "string", "nullable": False}
     ]
     assert (header.n_records, header.committed_rows, header.layout) == (1, 1, "1")
 
