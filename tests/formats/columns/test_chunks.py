@@ -170,6 +170,29 @@ def test_a_block_is_never_decompressed_beyond_its_length():
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize(
+    "stream",
+    [
+        (PLAIN, u32(2) + b"ab" + u32(3) + b"cde"),
+        (OFFSET, u32(2, 0, 2) + b"abcde"),
+        (DICT, u32(2, 2, 1) + b"\x40" + u32(2, 0, 2) + b"abcde"),
+        (AFFIX, u32(0, 0) + u32(2) + b"ab" + u32(3) + b"cde"),
+    ],
+)
+def test_values_beyond_32_bit_offsets_come_as_large_arrays(stream, monkeypatch):
+    from colstore_io.formats.columns import variable
+
+    body = chunk(*stream, bitmap=b"\x02")
+    for limit, wide in ((5, False), (4, True)):
+        monkeypatch.setattr(variable, "INT32_MAX", limit)
+        data = file_of([(b"c", STRING, True)], [(3, [(body, {"nulls": 1})])])
+        for dictionaries in ((), (0,)):
+            (column,) = decoded(data, opened(data), 0, [0], dictionaries=dictionaries)
+            column.array.validate(full=True)
+            assert column.array.to_pylist() == ["ab", None, "cde"]
+            assert ("large" in str(column.array.type)) == wide
+
+
 class Work:
     """Counts what happens to its blocks."""
 
