@@ -1,7 +1,7 @@
 """Append row groups to a columns file that is finished, so that a crash at any byte loses nothing.
 
-The steps and what a reader sees between them are in docs/columns-append.md; the bytes in `formats.columns.append`. Files
-of the format's own library can be appended to, and it reads the result.
+The steps and what a reader sees between them are in docs/columns-append.md; the bytes in `formats.columns.append`.
+Files of the format's own library can be appended to, and it reads the result.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def append_row_groups(
     Notes
     -----
     Each append leaves the footer before it as dead bytes, so many small ones grow the file by the square of their
-    number: gather rows, or rewrite the file now and then. Data that hold the bytes of a columns file uncompressed, which a
-    crash could expose as the end of this one, make the append go through a temporary copy of the file.
+    number: gather rows, or rewrite the file now and then. Data that hold the bytes of a columns file uncompressed, which
+    a crash could expose as the end of this one, make the append go through a temporary copy of the file.
     """
     target = resolve_target(path)
     if target.local_path is None:
@@ -188,7 +188,7 @@ class _Append:
         self._output.append(parts)
 
     def _change_to_copy(self) -> None:
-        """Go on in a copy of the file that will replace it: these bytes must not stand at the end of it after a crash."""
+        """Go on in a copy that will replace the file: these bytes must never stand at its end after a crash."""
         self._guard = None
         self._output.flush()
         copy = Replacement(self._path, lock=self._locked)

@@ -134,7 +134,8 @@ def parse_chunk(data: memoryview, facts: ChunkFacts, place: Place) -> Chunk:
 def _tags(encoding: int, codec: int, facts: ChunkFacts, place: Place) -> tuple[Encoding, Codec]:
     if (encoding, codec) != (facts.encoding, facts.codec):
         place.fail(
-            f"encoding {encoding} and codec {codec}, but the footer says {facts.encoding} and {facts.codec}", 0
+            f"encoding {encoding} and codec {codec}, but the footer says {facts.encoding} and {facts.codec}",
+            0,
         )
     try:
         known = Encoding(encoding)

@@ -401,7 +401,9 @@ class _PlainVariable(_Sink):
 
     def finish(self) -> DecodedColumn:
         if not self.reader.complete:
-            self.place.fail(f"{self.reader.values} of {self.facts.n_values} values, or the last one is cut short")
+            self.place.fail(
+                f"{self.reader.values} of {self.facts.n_values} values, or the last one is cut short"
+            )
         values = VariableValues(self.offsets, self.data)
         return variable_column(values, self.chunk.bitmap, self.facts, self.request, self.place)
 
@@ -447,7 +449,9 @@ class _OffsetBytes(_WholeVariable):
         offsets = self.request.bytes((8 if wide else 4) * (n + 1)).view(np.int64 if wide else np.int32)
         bad = kernel.offset_table(stream[_WORD:table_end], len(area), offsets)
         if bad >= 0:
-            self.place.fail(f"the offset of value {bad} decreases or lies outside the {len(area)} bytes of values")
+            self.place.fail(
+                f"the offset of value {bad} decreases or lies outside the {len(area)} bytes of values"
+            )
         if n == 0 and len(area):
             self.place.fail(f"{len(area)} bytes of values, but no value")
         if not self.owned:  # results never look into the file
@@ -465,7 +469,10 @@ class _Affix(_WholeVariable):
         suffix, at = self._affix(stream, at, "suffix")
         middles = stream[at:]
         size = kernel.measure_affix(
-            middles, self.facts.n_values, len(prefix) + len(suffix), min(self.facts.max_decoded_bytes, 1 << 60)
+            middles,
+            self.facts.n_values,
+            len(prefix) + len(suffix),
+            min(self.facts.max_decoded_bytes, 1 << 60),
         )
         if size == -1:
             self.place.fail(f"the stream does not hold exactly {self.facts.n_values} values")

@@ -199,7 +199,9 @@ class ColumnsDecoder:
 
     def place(self, segment: int, column: int) -> Place:
         """Where a chunk is, for messages."""
-        return Place(self.path, self.first_group + segment, self.names[column], int(self.start[segment, column]))
+        return Place(
+            self.path, self.first_group + segment, self.names[column], int(self.start[segment, column])
+        )
 
     def facts(self, segment: int, column: int) -> ChunkFacts:
         """What the footer says about a chunk."""
@@ -323,7 +325,9 @@ def decoder_of(
 def _row_bytes(footer: Footer) -> NDArray[np.float64]:
     sizes = np.zeros(footer.n_columns, np.float64)
     weights = footer.n_rows / max(1, int(footer.n_rows.sum()))
-    for column, (number, nullable) in enumerate(zip(footer.types.tolist(), footer.nullable.tolist(), strict=True)):
+    for column, (number, nullable) in enumerate(
+        zip(footer.types.tolist(), footer.nullable.tolist(), strict=True)
+    ):
         kind = Type(number)
         if kind.fixed:
             sizes[column] = PLAIN_WIDTH[kind] + nullable

@@ -22,7 +22,9 @@ from .tags import CHUNK_HEADER_BYTES, NUMPY_TYPES, Type
 
 __all__ = ["Footer", "parse_footer", "schema_of"]
 
-_COLUMN = np.dtype([("name_start", "=u4"), ("name_bytes", "=u4"), ("type", "u1"), ("nullable", "u1"), ("", "V2")])
+_COLUMN = np.dtype(
+    [("name_start", "=u4"), ("name_bytes", "=u4"), ("type", "u1"), ("nullable", "u1"), ("", "V2")]
+)
 _GROUP = np.dtype([("byte_offset", "=i8"), ("n_columns", "=i8"), ("n_rows", "=u4"), ("", "V4")])
 _CHUNK = np.dtype(
     [
@@ -149,7 +151,8 @@ def parse_footer(data: memoryview, *, start: int, prologue: Prologue, path: str,
         )
     chunks = chunks.reshape(n_groups, n_columns)
     names = tuple(
-        bytes(data[c : c + n]) for c, n in zip(columns["name_start"].tolist(), columns["name_bytes"].tolist(), strict=True)
+        bytes(data[c : c + n])
+        for c, n in zip(columns["name_start"].tolist(), columns["name_bytes"].tolist(), strict=True)
     )
     unknown = np.flatnonzero((columns["type"] < Type.BOOL) | (columns["type"] > Type.STRING))
     if len(unknown):

@@ -67,8 +67,12 @@ def inspect(file: ByteFile) -> Inspection:
             "raw": lengths[:, 0].tolist(),
             "stored": lengths[:, 1].tolist(),
             "blocks": lengths[:, 2].tolist(),
-            "minimum": [bound(footer, chunk, types[c], "min") for chunk, c in zip(chunks, which, strict=True)],
-            "maximum": [bound(footer, chunk, types[c], "max") for chunk, c in zip(chunks, which, strict=True)],
+            "minimum": [
+                bound(footer, chunk, types[c], "min") for chunk, c in zip(chunks, which, strict=True)
+            ],
+            "maximum": [
+                bound(footer, chunk, types[c], "max") for chunk, c in zip(chunks, which, strict=True)
+            ],
             "min_len": chunks["min_len"].tolist(),
             "max_len": chunks["max_len"].tolist(),
             "tokenizer": [digests[number] for number in chunks["tokenizer"].tolist()],

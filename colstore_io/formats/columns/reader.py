@@ -16,7 +16,15 @@ from .frame import Prologue, footer_start, parse_prologue, prologue_bytes
 from .statistics import statistics_of
 from .tags import TRAILER_BYTES, Type
 
-__all__ = ["HEAD_BYTES", "ColumnsHeader", "HeaderColumn", "OpenedFooter", "read_footers", "read_header", "read_metadata"]
+__all__ = [
+    "HEAD_BYTES",
+    "ColumnsHeader",
+    "HeaderColumn",
+    "OpenedFooter",
+    "read_footers",
+    "read_header",
+    "read_metadata",
+]
 
 HEAD_BYTES = 64 << 10
 """First bytes that are read where an open has not done so: prologue, and small files as a whole."""
@@ -140,7 +148,9 @@ def read_header(file: ByteFile, head: memoryview) -> ColumnsHeader:
     )
 
 
-def _meta(file: ByteFile, opened: OpenedFooter, options: ReadOptions, schemas: dict[Any, Schema]) -> ShardMeta:
+def _meta(
+    file: ByteFile, opened: OpenedFooter, options: ReadOptions, schemas: dict[Any, Schema]
+) -> ShardMeta:
     footer, prologue = opened.footer, opened.prologue
     text = options.errors == "strict"
     key = (footer.names, footer.types.tobytes(), footer.nullable.tobytes())

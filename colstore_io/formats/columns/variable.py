@@ -90,7 +90,10 @@ def dictionary_column(
     wide = len(area) > np.iinfo(np.int32).max
     offsets = bounds if wide else bounds.astype(np.int32)
     dictionary = pa.Array.from_buffers(
-        _arrow_type(text, wide=wide), len(bounds) - 1, [None, _buffer(offsets), _buffer(area.copy())], null_count=0
+        _arrow_type(text, wide=wide),
+        len(bounds) - 1,
+        [None, _buffer(offsets), _buffer(area.copy())],
+        null_count=0,
     )
     n_rows = facts.n_rows
     null_count = 0
@@ -103,7 +106,9 @@ def dictionary_column(
     keys = pa.Array.from_buffers(
         pa.int32(), n_rows, [_validity(bitmap), _buffer(indices.view(np.int32))], null_count=null_count
     )
-    return DecodedColumn(array=_rows(pa.DictionaryArray.from_arrays(keys, dictionary, safe=False), request, n_rows))
+    return DecodedColumn(
+        array=_rows(pa.DictionaryArray.from_arrays(keys, dictionary, safe=False), request, n_rows)
+    )
 
 
 def _rows(array: pa.Array, request: Request, n_rows: int) -> pa.Array:
@@ -132,4 +137,6 @@ def _buffer(values: NDArray[Any]) -> pa.Buffer:
 def _refuse_text(row: int, value: bytes, place: Place) -> None:
     shown = repr(value if len(value) <= 40 else value[:40] + b"...")
     where = f"row {row}" if row >= 0 else "a dictionary entry"
-    place.fail(f"{where} is no UTF-8 text: {shown}. Open the file with errors='surrogateescape' to get bytes.")
+    place.fail(
+        f"{where} is no UTF-8 text: {shown}. Open the file with errors='surrogateescape' to get bytes."
+    )

@@ -110,7 +110,9 @@ def _check_chunk(
     lengths = [int.from_bytes(data[at : at + 4], "little") for at in (2, 10, 14)]
     slack = length - CHUNK_HEADER_BYTES - 8 * lengths[2] - lengths[0] - lengths[1]
     if slack:
-        findings.add("notice", f"{slack} bytes after the chunk's data", place.section, offset + length - slack)
+        findings.add(
+            "notice", f"{slack} bytes after the chunk's data", place.section, offset + length - slack
+        )
     kind = Type(int(footer.types[column]))
     if kind is Type.STRING and decoded.array is not None:
         row = _first_bad_text(decoded.array)
@@ -147,9 +149,13 @@ def _check_statistics(
     if stored == (b"", b"", 0, 0):
         findings.add("notice", "no statistics", section, footer.start)
         return
-    for name, one, other in zip(("minimum", "maximum", "min_len", "max_len"), stored, expected[0], strict=True):
+    for name, one, other in zip(
+        ("minimum", "maximum", "min_len", "max_len"), stored, expected[0], strict=True
+    ):
         if one != other:
-            findings.add("error", f"{name} is {_shown(one)}, the values give {_shown(other)}", section, footer.start)
+            findings.add(
+                "error", f"{name} is {_shown(one)}, the values give {_shown(other)}", section, footer.start
+            )
 
 
 def _stored(footer: Footer, chunk: Any, which: str) -> bytes:
@@ -228,4 +234,3 @@ def _restarting(array: pa.Array) -> Expected:
             high = bytearray(value)
         shortest, longest = min(shortest, len(value)), max(longest, len(value))
     return low, bytes(high), shortest, longest
-
