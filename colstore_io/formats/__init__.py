@@ -128,14 +128,15 @@ class Decoder(Protocol):
 
     Columns are numbered as in ``ShardMeta.schema``, segments as in ``ShardMeta.record_rows``.
 
-    Attributes
-    ----------
-    independent : bool
-        Whether columns are stored apart, so that they can be decoded by different threads without doing work twice;
-        `ranges` then gives one range per column.
     """
 
-    independent: bool
+    @property
+    def independent(self) -> bool:
+        """Whether columns are stored apart, so that they can be decoded by different threads without doing work twice.
+
+        `ranges` then gives one range per column.
+        """
+        ...
 
     def ranges(
         self, segment: int, columns: Sequence[int], rows: tuple[int, int] | None = None

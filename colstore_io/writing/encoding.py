@@ -27,7 +27,15 @@ from .output import AlignedOutput, sync
 from .publish import EXISTS, Destination, Replacement, Target, Upload, resolve_target
 from .uncopyable import Uncopyable
 
-__all__ = ["EncodedMode", "EncodedWriter", "RowGroups", "encoder_for", "format_of_path", "store_encoded"]
+__all__ = [
+    "EncodedMode",
+    "EncodedWriter",
+    "RowGroups",
+    "encoder_for",
+    "encoder_options",
+    "format_of_path",
+    "store_encoded",
+]
 
 EncodedMode = Literal["create", "recreate"]
 
@@ -92,13 +100,26 @@ def encoder_for(format_name: str, schema: Schema, **options: Any) -> FileEncoder
             f"unknown format {format_name!r}; encoded formats are {', '.join(map(repr, ENCODERS))}"
         )
     make = ENCODERS[format_name]()
-    known = [name for name, p in inspect.signature(make).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    known = _keywords(make)
     unknown = [name for name in options if name not in known]
     if unknown:
         raise TypeError(
             f"the {format_name} format has no option {unknown[0]!r}; options are {', '.join(known)}"
         )
     return make(schema, **options)
+
+
+def _keywords(function: Callable[..., Any]) -> list[str]:
+    return [n for n, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY]
+
+
+def encoder_options(format_name: str) -> list[str]:
+    """Return the names of the options that writing a file of this format takes."""
+    if format_name not in ENCODERS:
+        raise ValueError(
+            f"unknown format {format_name!r}; encoded formats are {', '.join(map(repr, ENCODERS))}"
+        )
+    return ["row_group_size", *_keywords(ENCODERS[format_name]())]
 
 
 # ----------------------------------------------------------------------------------------------- row groups
