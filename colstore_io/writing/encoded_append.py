@@ -110,8 +110,8 @@ def append_row_groups(
     Notes
     -----
     Each append leaves the footer before it as dead bytes, so many small ones grow the file by the square of their
-    number: gather rows, or rewrite the file now and then. Data that hold the bytes of a columns file uncompressed, which
-    a crash could expose as the end of this one, make the append go through a temporary copy of the file.
+    number: gather rows, or rewrite the file now and then. Data that hold the bytes of a columns file uncompressed,
+    which a crash could expose as the end of this one, make the append go through a temporary copy of the file.
     """
     target = resolve_target(path)
     if target.local_path is None:
