@@ -10,7 +10,14 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from ..formats.columns.append import MARKER_BYTES, Guard, find_last_footer, marker_bytes, padding
+from ..formats.columns.append import (
+    MARKER_BYTES,
+    MARKER_MAGIC,
+    Guard,
+    find_last_footer,
+    marker_bytes,
+    padding,
+)
 from ..formats.columns.encoder import ColumnsEncoder
 from ..formats.columns.gob_write import ChunkEntry, GroupEntry
 from ..formats.columns.tags import TRAILER_BYTES
@@ -147,7 +154,7 @@ class _Append:
         encoder.resume(_groups(footer), prologue.digests, end + MARKER_BYTES, footer.names)
         self._encoder = encoder
         self._marker = marker_bytes(end, raw)
-        self._guard: Guard | None = Guard(end, prologue.end)
+        self._guard: Guard | None = Guard(end + len(MARKER_MAGIC), prologue.end)
         self._output = AlignedOutput(locked.fd, end)
         self._copy: Replacement | None = None
 
@@ -161,8 +168,7 @@ class _Append:
         )
         n_rows = 0
         try:
-            self._put([self._marker])
-            self._sync()
+            self._begin()
             for batch in batches:
                 n_rows += batch.n_rows
                 for columns in groups.add(batch):
@@ -178,6 +184,13 @@ class _Append:
             self._undo()
             raise
         return n_rows
+
+    def _begin(self) -> None:
+        """Write the marker, alone and durably: what follows it is then known to be unfinished."""
+        if self._guard is not None and self._guard.feed([self._marker[len(MARKER_MAGIC) :]]):
+            self._change_to_copy()
+        self._output.append([self._marker])
+        self._sync()
 
     def _group(self, columns: Sequence[ColumnData]) -> None:
         self._put(self._encoder.segment(columns))

@@ -8,8 +8,9 @@ from typing import Any
 
 from ...errors import FormatError
 from ...fields import Schema
-from ...storage import ByteFile, read_ranges
+from ...storage import ByteFile, LocalFile, MemoryFile, read_ranges
 from .. import ReadOptions, ShardMeta
+from .append import find_last_footer
 from .decoder import decoder_of
 from .footer import Footer, parse_footer, schema_of
 from .frame import Prologue, footer_start, parse_prologue, prologue_bytes
@@ -189,27 +190,45 @@ def read_footers(
     for piece, end in zip(pieces, ends, strict=True):
         size, path = piece.file.size, piece.file.spelling
         prologue = parse_prologue(piece.get(0, end), size=size, path=path)
-        start = footer_start(
-            piece.get(size - TRAILER_BYTES, size), size=size, prologue_end=prologue.end, path=path
-        )
+        try:
+            start = footer_start(
+                piece.get(size - TRAILER_BYTES, size), size=size, prologue_end=prologue.end, path=path
+            )
+        except FormatError as error:
+            size, start = _before_a_broken_append(piece.file, prologue, error)
         piece.want(start, size - TRAILER_BYTES)
         prologues.append(prologue)
-        starts.append(start)
+        starts.append((start, size - TRAILER_BYTES))
     _fetch(pieces)
     return [
         OpenedFooter(
             prologue,
             parse_footer(
                 # Not a view of a longer block: what is kept of a file is its footer.
-                memoryview(bytes(piece.get(start, piece.file.size - TRAILER_BYTES))),
+                memoryview(bytes(piece.get(start, stop))),
                 start=start,
                 prologue=prologue,
                 path=piece.file.spelling,
                 max_rows=max_rows,
             ),
         )
-        for piece, prologue, start in zip(pieces, prologues, starts, strict=True)
+        for piece, prologue, (start, stop) in zip(pieces, prologues, starts, strict=True)
     ]
+
+
+def _before_a_broken_append(file: ByteFile, prologue: Prologue, error: FormatError) -> tuple[int, int]:
+    """Return end and footer of what a file held before an append that broke off (docs/columns-append.md).
+
+    Only files that can be appended to are searched: on an object store the `error` is all there is to say.
+    """
+    if not isinstance(file, LocalFile | MemoryFile):
+        raise error
+    try:
+        size = find_last_footer(file, prologue_end=prologue.end, path=file.spelling)
+    except FormatError:
+        raise error from None
+    trailer = file.read(size - TRAILER_BYTES, TRAILER_BYTES)
+    return size, footer_start(trailer, size=size, prologue_end=prologue.end, path=file.spelling)
 
 
 class _Pieces:
