@@ -125,7 +125,9 @@ LARGE = {
     "float": np.arange(60_000) * 1.0001,
     "few": pa.array([f"customer-{i % 200}@example.com" for i in range(60_000)]),
     "many": pa.array([f"id-{i}-suffix" for i in range(60_000)]),
-    "hashes": pa.array([hashlib.sha256(b"%d" % i).digest() * 1 + hashlib.sha512(b"%d" % i).digest() for i in range(60_000)]),
+    "hashes": pa.array(
+        [hashlib.sha256(b"%d" % i).digest() * 1 + hashlib.sha512(b"%d" % i).digest() for i in range(60_000)]
+    ),
     "nulls": pa.array([None if i % 3 else i for i in range(60_000)], pa.int32()),
     "bool": np.arange(60_000) % 5 == 0,
     "category": pa.array(["a", "b", None, "a"] * 15_000).dictionary_encode(),
