@@ -59,7 +59,7 @@ _HEXADECIMAL = re.compile(
 )
 _INFINITY = re.compile(rb"([+-]?)(?:inf|infinity)", re.IGNORECASE)
 _LIST = re.compile(rb"\[\s*(?:[0-9]+(?:\s+[0-9]+)*)?\s*\]")
-_NAN = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000001))[0]
+_NAN: float = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000001))[0]
 
 
 def source_of(value: Any) -> Source:
@@ -373,7 +373,8 @@ def _hexadecimal(found: re.Match[bytes]) -> tuple[float, Callable[[], Fraction]]
         return math.copysign(0.0, sign), lambda: Fraction(0)
     exact = sign * (Fraction(mantissa) * Fraction(2) ** exponent)
     try:
-        return float(exact), lambda: exact
+        number: float = float(exact)
+        return number, lambda: exact
     except OverflowError:
         return sign * math.inf, lambda: exact
 

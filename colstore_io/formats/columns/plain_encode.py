@@ -104,8 +104,8 @@ def renumber(
 def put_entries(offsets: NDArray[Any], data: Any, rows: NDArray[np.uint32], out: NDArray[np.uint8]) -> None:
     values = values_of(offsets, data)
     chosen = [values[row] for row in rows.tolist()]
-    starts = np.cumsum([0, *map(len, chosen)])[:-1] if chosen else []
-    _put(out, b"".join(map(_u32, map(int, starts))) + b"".join(chosen))
+    starts = np.cumsum([0, *map(len, chosen)])[:-1].tolist()
+    _put(out, b"".join(map(_u32, starts)) + b"".join(chosen))
 
 
 def prefixed(offsets: NDArray[Any], data: Any, prefix: int, suffix: int, out: NDArray[np.uint8]) -> None:
