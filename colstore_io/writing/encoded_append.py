@@ -173,6 +173,8 @@ class _Append:
                 n_rows += batch.n_rows
                 for columns in groups.add(batch):
                     self._group(columns)
+                if stream:
+                    groups.keep()
             rest = groups.rest()
             if rest is not None:
                 self._group(rest)

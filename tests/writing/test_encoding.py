@@ -72,6 +72,25 @@ def test_data_that_do_not_fit_leave_the_writer_usable(tmp_path):
     assert rows(path) == {"a": [1, 2]}
 
 
+def test_what_was_written_does_not_change_with_the_callers_arrays(tmp_path):
+    path = tmp_path / "t.abcd"
+    numbers, masked = np.arange(3), np.ma.array([1, 2, 3], mask=[False, True, False])
+    with EncodedWriter(path) as writer:
+        writer.write({"a": numbers, "m": masked})
+        numbers[:] = 7
+        masked.data[:] = 7
+        writer.write({"a": numbers, "m": [4, 5, None]})
+    assert rows(path) == {"a": [0, 1, 2, 7, 7, 7], "m": [1, None, 3, 4, 5, None]}
+
+    def reused():
+        for i in range(3):
+            numbers[:] = i
+            yield {"a": numbers}
+
+    store_encoded(reused(), path, mode="recreate")
+    assert rows(path) == {"a": [0] * 3 + [1] * 3 + [2] * 3}
+
+
 def test_a_failing_disk_ends_the_writer(tmp_path, monkeypatch):
     path = tmp_path / "t.abcd"
     writer = EncodedWriter(path, row_group_size=1)
