@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import colstore_io
 from colstore_io.errors import FormatError, SchemaMismatchError, WriterLockedError
+from colstore_io.formats.columns import FORMAT
 from colstore_io.formats.columns.append import (
     MARKER_BYTES,
     MARKER_MAGIC,
@@ -65,6 +66,15 @@ def test_an_append_that_breaks_off_at_any_byte_is_recovered(states):
         assert rows(path) == OLD  # read without recovery
         assert recover_columns_file(path) == size - len(before)
         assert path.read_bytes() == before
+
+
+def test_verify_tells_of_a_broken_append(states):
+    path, before, after = states
+    path.write_bytes(after[:-1])
+    assert colstore_io.verify(path) == {str(path): []}
+    (notice,) = FORMAT.verify_file(MemoryFile(after[:-1]))
+    assert notice.severity == "notice"
+    assert f"{len(after) - 1 - len(before)} bytes of an append that did not end" in notice.message
 
 
 def test_the_next_append_cuts_off_what_the_last_one_left(states):

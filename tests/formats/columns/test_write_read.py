@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from colstore_io.fields import Field, Schema
 from colstore_io.formats.columns import FORMAT
+from colstore_io.formats.columns import encode as encode_module
 from colstore_io.formats.columns.boxed import boxed
 from colstore_io.formats.columns.encoder import ENCODINGS, ColumnsEncoder
 from colstore_io.formats.columns.tags import NUMPY_TYPES, WRITABLE, Codec, Encoding, Type
@@ -119,9 +120,17 @@ def test_tables_of_any_columns_read_back(data, codec, optimize):
     assert decode(written) == groups
 
 
+def scrambled(n):
+    """Numbers without structure that are the same everywhere (splitmix64)."""
+    z = np.arange(1, n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (z ^ (z >> np.uint64(31))).view(np.int64)
+
+
 LARGE = {
     "counter": np.arange(60_000) * 7,
-    "random": np.random.default_rng(1).integers(-(2**63), 2**63 - 1, 60_000),
+    "random": scrambled(60_000),
     "float": np.arange(60_000) * 1.0001,
     "few": pa.array([f"customer-{i % 200}@example.com" for i in range(60_000)]),
     "many": pa.array([f"id-{i}-suffix" for i in range(60_000)]),
@@ -219,3 +228,24 @@ def test_dictionaries_are_used_as_they_are_where_that_is_legal():
     assert encode(schema, [[ready]])[0].groups[0].chunks[0].maximum == b"d"
     unused = pa.DictionaryArray.from_arrays(pa.array([0]), pa.array(["m", "z"]))
     assert encode(schema, [[unused]])[0].groups[0].chunks[0].maximum == b"m"
+
+
+def test_chunks_beyond_32_bit_offsets_are_joined_with_wider_ones(monkeypatch):
+    schema = Schema((field(Type.STRING), field(Type.BYTES, "b")))
+    group = [pa.chunked_array([["x", "yy"], ["z"]]), pa.chunked_array([[b"x", b"yy"], [b"z"]])]
+    expected = encode(schema, [group], compression="none")[1]
+    monkeypatch.setattr(encode_module, "NARROW_BYTES", 10)
+    assert encode(schema, [group], compression="none")[1] == expected
+
+
+PINNED = {
+    "none": "ca6fb74420c50b28db8890ce055ffcfde92fabea253786a4c9c9115bda48c461",
+    "lzw": "cc0b85910eaf043f3a2a87ac2022b982745689b5b8a77d71fbdbc60c97fda854",
+}
+
+
+@pytest.mark.parametrize("compression", PINNED)
+def test_bytes_without_deflate_do_not_change(compression):
+    """What two releases write of the same rows is the same file."""
+    _, written = encode(large_schema(), [list(LARGE.values())], compression=compression)
+    assert hashlib.sha256(written).hexdigest() == PINNED[compression]
