@@ -187,3 +187,14 @@ def test_outputs_of_a_wrong_size_are_refused():
         kernels.renumber(
             np.array([3]), np.zeros(3, np.uint32), np.zeros(1, np.uint32), np.zeros(3, np.uint32)
         )
+
+
+@given(st.binary(max_size=40), st.binary(min_size=1, max_size=3), st.integers(0, 45))
+def test_finding_equals_its_twin(data, needle, begin):
+    for haystack in (data, needle + data, data + needle, data + needle[:-1]):
+        assert kernels.find(haystack, needle, begin) == twins.find(haystack, needle, begin)
+
+
+def test_a_search_for_nothing_is_refused():
+    with pytest.raises(ValueError, match="needle"):
+        kernels.find(b"abc", b"")

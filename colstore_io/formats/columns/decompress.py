@@ -157,7 +157,9 @@ def _zstd(stored: memoryview, n_raw: int) -> Any:
         return "an empty block is never compressed"
     try:
         # Arrow's buffers are of signed bytes, which no kernel takes.
-        return memoryview(pa.Codec("zstd").decompress(pa.py_buffer(stored), decompressed_size=n_raw)).cast("B")
+        return memoryview(pa.Codec("zstd").decompress(pa.py_buffer(stored), decompressed_size=n_raw)).cast(
+            "B"
+        )
     except (OSError, pa.ArrowException) as exc:
         return str(exc)
 

@@ -16,6 +16,7 @@ __all__ = [
     "affixes",
     "bounds",
     "delta",
+    "find",
     "fixed_codes",
     "lzw",
     "pack_bits",
@@ -144,6 +145,10 @@ def quirky_bounds(offsets: NDArray[Any], data: Any) -> tuple[int, bytes, int, in
         greatest = max(greatest, value)
         shortest, longest = min(shortest, len(value)), max(longest, len(value))
     return row, greatest, shortest, longest
+
+
+def find(data: Any, needle: bytes, begin: int = 0) -> int:
+    return bytes(data).find(needle, begin)
 
 
 def lzw(data: Any, out: NDArray[np.uint8]) -> int:

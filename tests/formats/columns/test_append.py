@@ -204,6 +204,12 @@ def test_the_guard_sees_patterns_across_parts(head, tail, cuts, magic):
     assert Guard(1000, 5).feed(parts)
 
 
+def test_the_guard_sees_a_trailer_at_the_start_of_a_long_part():
+    pattern = (20).to_bytes(4, "little") + b"ABCD"
+    for cut in range(len(pattern) + 1):
+        assert Guard(1000, 5).feed([b"x" * 300 + pattern[:cut], pattern[cut:] + b"y" * 300])
+
+
 @given(st.lists(st.binary(max_size=30).filter(lambda b: b"A" not in b and b"\xf1" not in b), max_size=6))
 def test_the_guard_lets_other_bytes_pass(parts):
     assert not Guard(1000, 5).feed(parts)
