@@ -2,8 +2,8 @@
 
 Blocks can be decompressed in any order; a column takes them one after the other. Any thread does what is there to do:
 it decodes the next block of a column if that is ready and nobody else is at this column, else it decompresses the next
-block of the first column that has one and is not too far ahead. So one column of many blocks uses all threads, and so do
-many columns of one block.
+block of the first column that has one and is not too far ahead. So one column of many blocks uses all threads, and so
+do many columns of one block.
 """
 
 from __future__ import annotations

@@ -53,11 +53,11 @@ def values_of(chunk: dict[str, Any], kind: Type, n: int) -> list[Any]:
     names = {
         "hashlib": hashlib,
         "int": int,
+        "float": float,
         "f32": f32,
         "f64": f64,
         "bytes": bytes,
         "len": len,
-        "float": float,
         "n": n,
     }
     code = compile(chunk["values_python"], "manifest", "eval")
