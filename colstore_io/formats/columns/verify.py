@@ -18,7 +18,7 @@ from .boxed import boxed
 from .decoder import ColumnsDecoder, decoder_of
 from .footer import Footer, schema_of
 from .reader import HEAD_BYTES, OpenedFooter, read_footers
-from .tags import CHUNK_HEADER_BYTES, NUMPY_TYPES, Type
+from .tags import CHUNK_HEADER_BYTES, NUMPY_TYPES, TRAILER_BYTES, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,6 +70,14 @@ def verify_file(file: ByteFile) -> list[Problem]:
     decoder = decoder_of(footer, names, opened.prologue.digests, path=file.spelling, options=options)
     findings = _Findings()
     _check_gaps(opened, findings)
+    end = footer.stop + TRAILER_BYTES
+    if file.size > end:
+        findings.add(
+            "notice",
+            f"{file.size - end} bytes of an append that did not end; the next append cuts them off",
+            "file",
+            end,
+        )
     for group in range(footer.n_groups):
         for column in range(footer.n_columns):
             if findings.full:
