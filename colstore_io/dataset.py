@@ -19,10 +19,11 @@ from .errors import FormatError
 from .fields import Schema
 from .formats import ShardMeta, Statistics
 from .formats.cstore.probe import holds_record
+from .formats.siblings import Siblings
 from .kernels import compare
 from .kernels import segments as kernels
 from .plan import NO_VALIDITY, DatasetPlan, Part
-from .storage import HEAD_BYTES, ByteFile, IOStats, LocalFile
+from .storage import HEAD_BYTES, ByteFile, IOStats, LocalFile, LocalFiles
 
 __all__ = ["BlockTable", "DatasetPlan", "Part", "Source"]
 
@@ -125,8 +126,8 @@ class Source:
         max_workers: int | None = None,
     ) -> None:
         self.plan = plan
-        self.files = tuple(files)
-        self.metas = tuple(metas)
+        self.files: Sequence[ByteFile] = files if isinstance(files, LocalFiles) else tuple(files)
+        self.metas: Sequence[ShardMeta] = metas if isinstance(metas, Siblings) else tuple(metas)
         self.backend = backend
         self.max_workers = max_workers
         self._prepare()
@@ -141,12 +142,20 @@ class Source:
         self._keep: list[NDArray[Any]] = []  # buffers that tables point into, besides the mappings
         self._sizes_good_until = 0.0
         self._lock = threading.Lock()  # guards the memos above; no other lock is taken under it
-        for number, file in enumerate(self.files):
-            if isinstance(file, LocalFile) and file.on_change is None:
-                file.on_change = functools.partial(_only_appended, self.plan, number)
+        if isinstance(self.files, LocalFiles):
+            self.files.on_made = self._watch
+            for number, file in self.files.made():
+                self._watch(number, file)
+            return
+        for number, any_file in enumerate(self.files):
+            self._watch(number, any_file)
+
+    def _watch(self, number: int, file: ByteFile) -> None:
+        if isinstance(file, LocalFile) and file.on_change is None:
+            file.on_change = functools.partial(_only_appended, self.plan, number)
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return (self.plan, self.files, self.backend, self.max_workers)
+        return (self.plan, tuple(self.files), self.backend, self.max_workers)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.plan, self.files, self.backend, self.max_workers = state
@@ -160,6 +169,8 @@ class Source:
     @property
     def io(self) -> IOStats:
         """Requests and bytes of all files so far; live counters when the files were opened together."""
+        if isinstance(self.files, LocalFiles):
+            return self.files.io
         counters = {id(file.io): file.io for file in self.files}
         if len(counters) == 1:
             return next(iter(counters.values()))
@@ -360,7 +371,7 @@ class Source:
     @cached_property
     def statistics(self) -> tuple[Statistics | None, ...]:
         """Statistics of each file; those that the open did not bring along are fetched in one round, once."""
-        if not self.metas:
+        if not self.metas or (isinstance(self.metas, Siblings) and not self.metas.may_have_statistics):
             return (None,) * len(self.files)
         self.metas = tuple(formats.read_statistics(self.files, self.metas))
         return tuple(meta.statistics for meta in self.metas)
@@ -389,6 +400,9 @@ class Source:
     def close(self) -> None:
         """Drop the mappings and tables; arrays handed out stay valid."""
         self._prepare()
+        if isinstance(self.files, LocalFiles):
+            self.files.close()
+            return
         for file in self.files:
             file.close()
 

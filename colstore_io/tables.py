@@ -281,7 +281,9 @@ def _open_children(
         children.append((opened.source, opened.paths))
 
     try:
-        for is_path, group in itertools.groupby(items, key=_is_path):
+        # A list of a thousand names is one group, seen at a glance.
+        groups = [(True, items)] if set(map(type, items)) == {str} else itertools.groupby(items, key=_is_path)
+        for is_path, group in groups:
             run = list(group)
             if is_path:
                 adopt(open_source(run[0], options) if len(run) == 1 else open_paths(run, options))
@@ -311,9 +313,9 @@ def _is_path(item: object) -> bool:
 def _merge(
     children: Sequence[tuple[Source, tuple[str, ...]]], options: OpenOptions
 ) -> tuple[Source, tuple[str, ...]]:
-    paths = tuple(path for _, names in children for path in names)
     if len(children) == 1:
-        return children[0][0], paths
+        return children[0]
+    paths = tuple(path for _, names in children for path in names)
     plan = merge_plans(
         [source.plan for source, _ in children],
         [names[0] if names else "(no files)" for _, names in children],

@@ -373,7 +373,7 @@ class Format(Protocol):
     magic: bytes
     suffix: str
 
-    def read_metadata(self, files: Sequence[ByteFile], heads: Sequence[memoryview]) -> list[ShardMeta]:
+    def read_metadata(self, files: Sequence[ByteFile], heads: Sequence[memoryview]) -> Sequence[ShardMeta]:
         """Return what the headers of `files` say; a few rounds of reads for all of them together."""
         ...
 

@@ -350,7 +350,9 @@ class TestCompress:
 
 @pytest.mark.parametrize("n_segments", [1, 50])
 @pytest.mark.parametrize("n_columns", [1, 3])
-def test_indices_changed_by_another_thread_are_used_as_they_were_checked(n_segments: int, n_columns: int) -> None:
+def test_indices_changed_by_another_thread_are_used_as_they_were_checked(
+    n_segments: int, n_columns: int
+) -> None:
     """Every column gets the same rows, and nothing outside the table is touched."""
     n = 10_000
     columns = [np.arange(n) for _ in range(n_columns)]

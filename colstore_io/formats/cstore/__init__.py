@@ -28,7 +28,7 @@ class CstoreFormat:
     magic = MAGIC
     suffix = ".cstore"
 
-    def read_metadata(self, files: Sequence[ByteFile], heads: Sequence[memoryview]) -> list[ShardMeta]:
+    def read_metadata(self, files: Sequence[ByteFile], heads: Sequence[memoryview]) -> Sequence[ShardMeta]:
         """Return what the files hold; see `reader.read_metadata`."""
         return read_metadata(files, heads, index=True)
 
