@@ -22,6 +22,7 @@ from .formats.cstore.probe import holds_record
 from .formats.siblings import Siblings
 from .kernels import compare
 from .kernels import segments as kernels
+from .kernels.segments import QuickColumn
 from .plan import NO_VALIDITY, DatasetPlan, Part
 from .storage import HEAD_BYTES, ByteFile, IOStats, LocalFile, LocalFiles
 
@@ -91,6 +92,9 @@ def _joined_statistics(
     }
 
 
+QUICK_ROWS = 4096
+"""Below this many rows of one mapped column the dispatch costs more than the copy."""
+
 _MANY_FILES = 8
 _SIZES_GOOD_SECONDS = 0.002
 
@@ -139,6 +143,7 @@ class Source:
         self._bases: dict[tuple[Part, ...], NDArray[np.int64]] = {}
         self.warm: dict[tuple[Part, ...], float] = {}  # see `cold.suspect`
         self._columns: dict[Part, NDArray[Any]] = {}
+        self._quick: dict[Part, QuickColumn | None] = {}
         self._keep: list[NDArray[Any]] = []  # buffers that tables point into, besides the mappings
         self._sizes_good_until = 0.0
         self._lock = threading.Lock()  # guards the memos above; no other lock is taken under it
@@ -347,6 +352,44 @@ class Source:
                 return None
             self._columns[part] = view
         return view
+
+    def quick_rows(self, part: Part, key: Any) -> NDArray[Any] | None:
+        """Return the rows of a small read on the shortest road, or None: then `gather.read_part` is to be asked.
+
+        Parameters
+        ----------
+        part : Part
+        key : slice or ndarray
+            Not checked.
+
+        Notes
+        -----
+        Microseconds count here: a NumPy slice of a mapped file, copied, takes one.
+        """
+        try:
+            column = self._quick[part]
+        except KeyError:
+            column = self._quick[part] = self._quick_column(part)
+        if column is None:
+            return None
+        file = self.files[0]
+        # Without a descriptor at hand the size is asked for by name; without a look at the pages, cold.py has a say.
+        descriptor = file._descriptor  # type: ignore[attr-defined]
+        if descriptor is None or (
+            key.__class__ is not slice and self.warm.get((part,), 0.0) < time.monotonic()
+        ):
+            return None
+        return column.rows(key, descriptor.fd)
+
+    def _quick_column(self, part: Part) -> QuickColumn | None:
+        if part[0] < len(self.nullable) and self.nullable[part[0]] and not part[1]:
+            return None
+        if len(self.files) != 1 or self.backend == "numpy" or not self.mapped or not self.n_rows:
+            return None
+        dtype = self.part_dtype(part)
+        if not isinstance(self.files[0], LocalFile) or not dtype.isnative:
+            return None
+        return kernels.QuickColumn(self.table((part,)), dtype, self.plan.files[0].committed_end, QUICK_ROWS)
 
     # -- derived sources
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import buffers, cold, threads, tuning
-from .dataset import Source
+from .dataset import QUICK_ROWS, Source
 from .fields import native
 from .plan import NO_VALIDITY, Part
 from .selection import Index, Mask, Range, RowSelection, out_of_range
@@ -30,9 +30,6 @@ GAP_BYTES = 64 << 10
 FETCH_BYTES = 256 << 20
 """Bytes of remote data held at once while a long range is copied into its place."""
 
-SMALL_ROWS = 4096
-"""Below this many rows of one mapped column the dispatch costs more than the copy."""
-
 
 def read_part(
     source: Source, rows: RowSelection, part: Part, out: NDArray[Any] | None = None
@@ -41,7 +38,7 @@ def read_part(
 
     Small selections of a single-record file take the shortest road: microseconds count there.
     """
-    if out is None and rows.__class__ is not Mask and rows.count <= SMALL_ROWS:
+    if out is None and rows.__class__ is not Mask and rows.count <= QUICK_ROWS:
         view = source.column_view(part)
         if view is not None:
             source.check_sizes()
