@@ -18,6 +18,7 @@ from .materialise import materialise, view_without_copy
 from .plan import Part
 from .predicate import Expr, bind
 from .preview import Preview, html_of, text_of
+from .reductions import reduce_range
 from .rows import Rows, SourceHolder, narrow
 from .selection import Range, RowSelection
 
@@ -79,9 +80,7 @@ class ColumnView(NDArrayOperatorsMixin):
 
     __slots__ = ("_chain", "_holder", "_part")
 
-    def __init__(
-        self, holder: SourceHolder, part: Part, rows: Rows | slice | NDArray[Any] | None
-    ) -> None:
+    def __init__(self, holder: SourceHolder, part: Part, rows: Rows | slice | NDArray[Any] | None) -> None:
         self._holder = holder
         self._part = part
         self._chain = rows  # a key that nobody has looked at yet stands for a chain of that key alone
@@ -285,6 +284,12 @@ class ColumnView(NDArrayOperatorsMixin):
         try:
             values = self.array(copy=False)
         except ValueError:
+            source = self._holder.readable_source()
+            rows = self._resolved(source)
+            if isinstance(rows, Range) and not options:
+                reduced = reduce_range(source, rows, self._part, name)
+                if reduced is not None:
+                    return reduced
             values = self.array()
         kind = values.dtype.kind
         if kind in "SU" or (kind in "mM" and name in ("var", "std")) or (kind == "M" and name == "sum"):

@@ -24,6 +24,7 @@ __all__ = [
     "SegmentTable",
     "alike",
     "copy_runs",
+    "encode_record",
     "first_out_of_range",
     "instruction_sets",
     "interleave",
@@ -420,6 +421,24 @@ def walk_records_fd(
         return os.pread(fd, _HEADER_BYTES, offset)
 
     return _walk(read, first_offset, row_bytes, end, rows, body_start)
+
+
+def encode_record(arrays: list[Any], dtypes: list[np.dtype[Any]], index: int, most: int) -> bytes | None:
+    """Return a small record as it stands in a file, or None; see ``kernels/records.pyi``."""
+    if len(arrays) != len(dtypes) or not 0 < len(arrays) <= 64:
+        return None
+    size = _HEADER_BYTES
+    for array, dtype in zip(arrays, dtypes, strict=True):
+        if type(array) is not np.ndarray or array.dtype != dtype or array.ndim != 1:
+            return None
+        if len(array) != len(arrays[0]) or not array.flags.c_contiguous:
+            return None
+        size += array.nbytes
+    if size > most:
+        return None
+    header = b"REC\x01" + index.to_bytes(8, "little") + len(arrays[0]).to_bytes(8, "little") + bytes(8)
+    header += zlib.crc32(header).to_bytes(4, "little")
+    return b"".join([header, *(array.tobytes() for array in arrays), bytes(-size % 8)])
 
 
 HEAD_FIELDS = 5

@@ -16,7 +16,7 @@ FLOORS = [
     ("segments", "selection"),
     ("predicate", "ingest", "writing"),
     ("plan", "dataset", "opening"),
-    ("cold", "gather", "materialise", "ranges"),
+    ("cold", "gather", "materialise", "ranges", "reductions"),
     ("rows", "convert", "convert_pandas", "plain", "preview"),
     ("column", "views", "tables"),
     ("api",),
