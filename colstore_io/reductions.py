@@ -48,6 +48,8 @@ def reduce_range(source: Source, rows: Range, part: Part, name: str) -> Any:
     FormatError
         As `gather.read`.
     """
+    if source.encoded:
+        return None
     dtype = source.part_dtype(part)
     if name not in ("sum", "mean", "min", "max") or rows.step != 1 or rows.count <= 2 * BLOCK_ROWS:
         return None
