@@ -175,35 +175,45 @@ class Finisher:
     def _row(self, columns: Sequence[Partial]) -> pd.DataFrame:
         """Return a frame of one row, or none if there were none, that reduces to the result."""
         n_rows = min(columns[0].rows, 1)
-        frame = self.types.frame(
-            self.fields, [self._value(f, c, n_rows) for f, c in zip(self.fields, columns, strict=True)], n_rows
-        )
-        if self.how in ("sum", "mean"):
-            for field, column in zip(self.fields, columns, strict=True):
-                if field.nullable and field.dtype.kind != "f":
-                    frame[field.name] = _masked(self.how, field, column, n_rows)
+        pairs = list(zip(self.fields, columns, strict=True))
+        if self.how in ("min", "max"):
+            return self.types.frame(self.fields, [_bound(f, c, n_rows) for f, c in pairs], n_rows)
+        totals = {
+            number: _masked(self.how, field, column, n_rows)
+            if field.nullable and field.dtype.kind != "f"
+            else _total(self.how, field, column, n_rows)
+            for number, (field, column) in enumerate(pairs)
+        }
+        frame = pd.DataFrame(totals, index=pd.RangeIndex(n_rows))
+        frame.columns = pd.Index([field.name for field in self.fields])
         return frame
 
-    def _value(self, field: Field, column: Partial, n_rows: int) -> Any:
-        dtype = field.native_dtype
-        value = column.value
-        if self.how == "mean":
-            dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
-            value = np.nan if not column.count else value / column.count
-        elif self.how == "sum" and dtype.kind != "f":
-            dtype = np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
-        if value is None:
-            value = np.nan if dtype.kind == "f" else np.zeros((), dtype)[()]
-            missing = True
-        else:
-            missing = False
-        if dtype.kind in "mM" and missing and not field.nullable:
-            value = np.array("NaT", dtype)[()]
-        with np.errstate(all="ignore"):
-            values = np.full(n_rows, value).astype(dtype)
-        if field.nullable and self.how in ("min", "max"):
-            return arrays.arrow_array(field, values, np.full(n_rows, not missing))
-        return values
+
+def _bound(field: Field, column: Partial, n_rows: int) -> Any:
+    """Return the smallest or largest value, or what marks a missing one."""
+    dtype = field.native_dtype
+    if column.value is not None:
+        values = np.full(n_rows, column.value, dtype)
+    elif dtype.kind == "f":
+        values = np.full(n_rows, np.nan, dtype)
+    else:
+        values = np.full(n_rows, np.array("NaT", dtype)) if dtype.kind in "mM" else np.zeros(n_rows, dtype)
+    if field.nullable:
+        return arrays.arrow_array(field, values, np.full(n_rows, column.value is not None))
+    return values
+
+
+def _total(how: str, field: Field, column: Partial, n_rows: int) -> NDArray[Any]:
+    """Return the sum or mean of NumPy values."""
+    kind = field.dtype.kind
+    if how == "mean":
+        value = column.value / column.count if column.count else np.nan
+        dtype = field.native_dtype if kind == "f" else np.dtype(np.float64)
+    else:
+        value = 0 if column.value is None else column.value
+        dtype = field.native_dtype if kind == "f" else np.dtype(np.uint64 if kind == "u" else np.int64)
+    with np.errstate(all="ignore"):
+        return np.full(n_rows, value).astype(dtype)
 
 
 def _masked(how: str, field: Field, column: Partial, n_rows: int) -> Any:
