@@ -54,6 +54,11 @@ def open(
     on_mismatch: Literal["strict", "drop"] = "strict",
     on_empty_file: Literal["error", "skip"] = "error",
     ignore_manifest: bool = False,
+    strict: bool = False,
+    table: str | None = None,
+    errors: Literal["strict", "surrogateescape"] = "strict",
+    max_rows: int | None = None,
+    max_decoded_bytes: int | None = None,
 ) -> Reader | Dataset:
     """Open a file, or several as one table.
 
@@ -84,6 +89,16 @@ def open(
         What to do with a file of 0 bytes.
     ignore_manifest : bool, default False
         Read all members of a directory in natural order, as if it had no generation manifest.
+    strict : bool, default False
+        Of columns files: refuse at once a file that names a tokenizer which is not registered, instead of when a
+        tokenized column is read.
+    table : str, optional
+        Of logs of messages: the field whose list of records is the table. Default: the only one there is.
+    errors : {"strict", "surrogateescape"}, default "strict"
+        Text that is not UTF-8 raises `FormatError`; with "surrogateescape" text columns are handed out as binary.
+    max_rows, max_decoded_bytes : int, optional
+        Of encoded formats: rows that one segment may claim, and bytes that one of its columns may decode to. A small
+        hostile file can claim a lot; a reader of files from strangers sets limits.
 
     Returns
     -------
@@ -109,6 +124,11 @@ def open(
         "on_mismatch": on_mismatch,
         "on_empty_file": on_empty_file,
         "ignore_manifest": ignore_manifest,
+        "strict": strict,
+        "table": table,
+        "errors": errors,
+        "max_rows": max_rows,
+        "max_decoded_bytes": max_decoded_bytes,
     }
     if madvise != "default":
         options["madvise"] = madvise

@@ -29,6 +29,7 @@ BLOCK_ROWS = 1 << 16
 
 __all__ = [
     "BLOCK_ROWS",
+    "READ_DEFAULTS",
     "Allocate",
     "DecodedColumn",
     "Decoder",
@@ -88,6 +89,9 @@ class ReadOptions:
     max_decoded_bytes: int = 1 << 36
 
 
+READ_DEFAULTS = ReadOptions()
+
+
 @dataclass(slots=True)
 class DecodedColumn:
     """One column of one segment (or of some of its rows), decoded.
@@ -115,7 +119,15 @@ class Decoder(Protocol):
     """How the segments of one file are decoded: addresses and encodings, no handle. Immutable, picklable, small.
 
     Columns are numbered as in ``ShardMeta.schema``, segments as in ``ShardMeta.record_rows``.
+
+    Attributes
+    ----------
+    independent : bool
+        Whether columns are stored apart, so that they can be decoded by different threads without doing work twice;
+        `ranges` then gives one range per column.
     """
+
+    independent: bool
 
     def ranges(
         self, segment: int, columns: Sequence[int], rows: tuple[int, int] | None = None
@@ -166,6 +178,10 @@ class Decoder(Protocol):
 
     def select(self, low: int, high: int, columns: Sequence[int]) -> Decoder:
         """Return the decoder of segments [low, high) and `columns` alone, renumbered from 0: what a task needs."""
+        ...
+
+    def unchanged(self, file: ByteFile) -> bool:
+        """Tell whether a file that was modified still holds all of this: it was merely appended to."""
         ...
 
     def decoded_row_bytes(self, columns: Sequence[int]) -> float:
@@ -373,7 +389,9 @@ class Format(Protocol):
     magic: bytes
     suffix: str
 
-    def read_metadata(self, files: Sequence[ByteFile], heads: Sequence[memoryview]) -> list[ShardMeta]:
+    def read_metadata(
+        self, files: Sequence[ByteFile], heads: Sequence[memoryview], options: ReadOptions | None = None
+    ) -> list[ShardMeta]:
         """Return what the headers of `files` say; a few rounds of reads for all of them together."""
         ...
 
