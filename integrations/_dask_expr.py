@@ -35,7 +35,7 @@ __all__ = ["ReadColstore"]
 _REDUCTIONS = {Sum: "sum", Mean: "mean", Min: "min", Max: "max", Count: "count"}
 
 
-class ReadColstore(PartitionsFiltered, BlockwiseIO):  # type: ignore[misc]
+class ReadColstore(PartitionsFiltered, BlockwiseIO):
     """Frames of a `FramePlan`.
 
     Operands
@@ -46,7 +46,7 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):  # type: ignore[misc]
         one way, which is not so when the user's choice decides over the size of partitions.
     columns : list of str or None
         What the optimizer found to be needed.
-    index : str or None
+    index_name : str or None
     filters : RowFilter or None
     dtype_options : FrameTypes
     copy : bool
@@ -55,12 +55,20 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):  # type: ignore[misc]
     _series : bool
     """
 
-    _parameters = (  # noqa: RUF012 - as Dask has it
-        ["plan", "select", "columns", "index", "filters", "dtype_options", "copy", "_partitions", "_series"]
-    )
+    _parameters = [  # noqa: RUF012 - as Dask has it
+        "plan",
+        "select",
+        "columns",
+        "index_name",
+        "filters",
+        "dtype_options",
+        "copy",
+        "_partitions",
+        "_series",
+    ]
     _defaults = {  # noqa: RUF012
         "columns": None,
-        "index": None,
+        "index_name": None,
         "filters": None,
         "dtype_options": FrameTypes(),
         "copy": True,
@@ -71,8 +79,13 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):  # type: ignore[misc]
     _filter_passthrough = True
     _pickle_functools_cache = False  # cached properties need not travel to the scheduler
 
-    plan: FramePlan
+    plan: FramePlan  # Dask gives operands as attributes
+    select: tuple[str, ...]
+    index_name: str | None
     filters: RowFilter | None
+    dtype_options: FrameTypes
+    copy: bool
+    _series: bool
 
     @functools.cached_property
     def _funcname(self) -> str:
@@ -80,42 +93,42 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):  # type: ignore[misc]
 
     @property
     def columns(self) -> list[str]:
-        found = self.operand("columns")
-        return list(self.operand("select")) if found is None else _convert_to_list(found)
+        found = self.operand("columns")  # type: ignore[no-untyped-call]
+        return list(self.select) if found is None else list(_convert_to_list(found) or ())
 
     @functools.cached_property
     def reader(self) -> FrameReader:
         """What the tasks call."""
-        row_filter: RowFilter | None = self.operand("filters")
+        row_filter: RowFilter | None = self.filters
         return FrameReader(
             tuple(self.columns),
-            self.operand("index"),
+            self.index_name,
             None if row_filter is None else row_filter.predicate,
-            self.operand("dtype_options"),
-            self.operand("copy"),
-            self.operand("_series"),
+            self.dtype_options,
+            self.copy,
+            self._series,
         )
 
     @functools.cached_property
     def _meta(self) -> Any:
-        meta = self.reader.empty(self.operand("plan").source.schema)
-        schema, categories = self.operand("plan").source.schema, self.operand("dtype_options").categories
+        meta = self.reader.empty(self.plan.source.schema)
+        schema, categories = self.plan.source.schema, self.dtype_options.categories
         unknown = [n for n in categories if n in self.columns and not has_categories(schema[n])]
         if not unknown:
             return meta
-        return clear_known_categories(meta) if self.operand("_series") else clear_known_categories(meta, cols=unknown)
+        return clear_known_categories(meta) if self._series else clear_known_categories(meta, cols=unknown)
 
     def _divisions(self) -> tuple[Any, ...]:
-        plan: FramePlan = self.operand("plan")
+        plan: FramePlan = self.plan
         return (None,) * (plan.n_partitions + 1) if plan.divisions is None else plan.divisions
 
     def part(self, index: int) -> FramePart:
         """Return the descriptor of partition `index` of the plan."""
-        types: FrameTypes = self.operand("dtype_options")
-        index_name = self.operand("index")
+        types: FrameTypes = self.dtype_options
+        index_name = self.index_name
         names = self.columns if index_name is None else [*self.columns, index_name]
-        plan: FramePlan = self.operand("plan")
-        return plan.part(index, index + 1, names, self.operand("filters"), categories=types.categories)
+        plan: FramePlan = self.plan
+        return plan.part(index, index + 1, names, self.filters, categories=types.categories)
 
     def _filtered_task(self, name: Any, index: int) -> Task:
         return Task(name, self.reader, self.part(index), _data_producer=True)
@@ -123,19 +136,21 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):  # type: ignore[misc]
     @functools.cached_property
     def _fusion_compression_factor(self) -> float:
         """Bytes of the columns to be read by those that the partitions were cut for."""
-        plan: FramePlan = self.operand("plan").source.plan
-        whole, needed = plan.row_bytes(self.operand("select")), plan.row_bytes(self.columns)
-        return 1.0 if whole == 0 or not self.operand("copy") else min(1.0, max(0.001, needed / whole))
+        plan = self.plan.source.plan
+        whole, needed = plan.row_bytes(self.select), plan.row_bytes(self.columns)
+        return 1.0 if whole == 0 or not self.copy else min(1.0, max(0.001, needed / whole))
 
     # -- what the optimizer asks
 
     @functools.cached_property
     def _translator(self) -> Translator:
-        plan: FramePlan = self.operand("plan")
-        return Translator(self, plan.source.schema, self.operand("dtype_options"))
+        plan: FramePlan = self.plan
+        return Translator(self, plan.source.schema, self.dtype_options)
 
     def _filter_passthrough_available(self, parent: Any, dependents: Any) -> bool:
-        if not self.operand("copy") or not super()._filter_passthrough_available(parent, dependents):
+        if not self.copy:
+            return False
+        if not super()._filter_passthrough_available(parent, dependents):  # type: ignore[no-untyped-call]
             return False
         found, rest = self._translator.split(parent.predicate)
         return found is not None and (rest is None or self._translator.is_rowwise(rest))
@@ -149,8 +164,8 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):  # type: ignore[misc]
             if self._filter_passthrough_available(parent, dependents):
                 return self._filtered_by(parent.predicate)
             return None
-        if self.operand("filters") is None and isinstance(parent, Lengths | Len):
-            lengths = self.operand("plan").lengths(self._partitions)
+        if self.filters is None and isinstance(parent, Lengths | Len):
+            lengths = self.plan.lengths(self._partitions)
             return Literal(lengths) if isinstance(parent, Lengths) else Literal(sum(lengths))
         how = _REDUCTIONS.get(type(parent))
         if how is not None and can_reduce(self, parent, how):
@@ -158,16 +173,16 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):  # type: ignore[misc]
         return None
 
     def _for_index(self, parent: Any, dependents: Any) -> Any:
-        needed = determine_column_projection(self, parent, dependents)
+        needed: Any = determine_column_projection(self, parent, dependents)
         columns = [name for name in self.columns if name in needed]
-        if set(columns) == set(self.columns) and not self.operand("_series"):
+        if set(columns) == set(self.columns) and not self._series:
             return None
-        if self.operand("_series") and columns:
+        if self._series and columns:
             return None
         return Index(self.substitute_parameters({"columns": columns, "_series": False}))
 
     def _for_projection(self, parent: Any, dependents: Any) -> Any:
-        found = super()._simplify_up(parent, dependents)
+        found = super()._simplify_up(parent, dependents)  # type: ignore[no-untyped-call]
         name = parent.operand("columns")
         if found is not None or not isinstance(name, str) or self.ndim == 1 or self.columns != [name]:
             return found
@@ -181,8 +196,8 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):  # type: ignore[misc]
     def _filtered_by(self, predicate: Any) -> Any:
         expression, rest = self._translator.split(predicate)
         assert expression is not None
-        plan: FramePlan = self.operand("plan")
-        old: RowFilter | None = self.operand("filters")
+        plan: FramePlan = self.plan
+        old: RowFilter | None = self.filters
         source = plan.source
         new = RowFilter.of(expression, source) if old is None else old.narrowed(expression, source)
         result = self.substitute_parameters(

@@ -78,15 +78,15 @@ class FrameTypes:
             values,
             n_rows=n_rows,
             dtype_backend=self.dtype_backend,
-            categories=[f.name for f in fields if f.name in self.categories and has_categories(f)],
+            categories=[f.name for f in fields if f.name in self.categories and _is_categorical(f)],
             copy=copy,
         )
         changes: dict[str, Any] = {}
         for field in fields:
             if field.name in self.categories:
-                if not has_categories(field):
+                if not _is_categorical(field):
                     changes[field.name] = "category"  # each partition finds its own
-            elif field.dtype.kind in "US":
+            elif field.dtype.kind in "USO":
                 dtype = frame[field.name].dtype
                 if self.text is not None and _is_nan_text(dtype):
                     changes[field.name] = pd.StringDtype("pyarrow")
@@ -186,6 +186,11 @@ def has_categories(field: Field) -> bool:
     return field.ordered is not None and field.categories is not None
 
 
+def _is_categorical(field: Field) -> bool:
+    """Return True when `convert.frame` makes the field categorical by itself."""
+    return field.variable or has_categories(field)
+
+
 def _is_nan_text(dtype: Any) -> bool:
     """Return True for pandas' ``str``: text whose missing value is NaN."""
     return isinstance(dtype, pd.StringDtype) and dtype.na_value is not pd.NA
@@ -193,6 +198,10 @@ def _is_nan_text(dtype: Any) -> bool:
 
 def no_values(field: Field) -> Any:
     """Return a column of zero rows, in the form in which columns are read."""
+    if field.variable:
+        import pyarrow as pa
+
+        return pa.array([], arrays.arrow_type(field))
     values = np.empty(0, field.native_dtype)
     return arrays.arrow_array(field, values, np.empty(0, np.bool_)) if field.nullable else values
 

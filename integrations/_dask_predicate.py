@@ -108,7 +108,13 @@ class Translator:
             return None, node
         left, left_rest = self.split(node.left)
         right, right_rest = self.split(node.right)
-        rest = left_rest if right_rest is None else right_rest if left_rest is None else And(left_rest, right_rest)
+        rest = (
+            left_rest
+            if right_rest is None
+            else right_rest
+            if left_rest is None
+            else And(left_rest, right_rest)
+        )
         if left is None or right is None:
             return (left if right is None else right), rest
         return left & right, rest
@@ -122,7 +128,7 @@ class Translator:
                 continue
             if not isinstance(e, Elemwise | _DelayedExpr):
                 return False
-            stack.extend(e.dependencies())
+            stack.extend(e.dependencies())  # type: ignore[no-untyped-call]
         return True
 
     # -- conditions
@@ -172,7 +178,9 @@ class Translator:
             return None
         field = self._schema[name]
         kind, backend = field.dtype.kind, self._types.dtype_backend
-        if kind not in "biufmMUS" or field.variable or (kind == "f" and field.dtype.itemsize not in (4, 8)):
+        if kind not in "biufmMUS" and not _is_text(field):
+            return None
+        if kind == "f" and field.dtype.itemsize not in (4, 8):
             return None
         if backend is not None and kind in "fmM":
             return None  # NaN and NaT become missing there, or do not, by rules of each library
@@ -222,13 +230,17 @@ class Translator:
 
 
 def _is_text(field: Field) -> bool:
-    return field.dtype.kind == "U" or (field.dtype.kind == "S" and field.logical in TEXT_LOGICAL)
+    return field.dtype.kind == "U" or (field.dtype.kind in "SO" and field.logical in TEXT_LOGICAL)
 
 
 def _is_number(literal: Any) -> bool:
     return isinstance(literal, int | float | np.integer | np.floating) and not isinstance(
         literal, bool | np.timedelta64
     )
+
+
+def _is_exact(number: Any) -> bool:
+    return bool(abs(number) < _EXACT)  # False for NaN
 
 
 def _comparable(field: Field, literal: Any, operation: str) -> bool:
@@ -238,13 +250,13 @@ def _comparable(field: Field, literal: Any, operation: str) -> bool:
         return isinstance(literal, bool | np.bool_) and operation in ("equal", "not_equal")
     if kind in "iu":
         if isinstance(literal, float | np.floating):
-            return bool(abs(literal) < _EXACT)
+            return _is_exact(literal)
         return _is_number(literal)
     if kind == "f":
         if not _is_number(literal) or literal != literal:
             return False
         # A NumPy scalar of another precision decides over the precision of the comparison; leave that to NumPy.
-        return abs(literal) < _EXACT and (
+        return _is_exact(literal) and (
             field.dtype.itemsize == 8 or float(np.float32(literal)) == float(literal)
         )
     if _is_text(field):
@@ -298,9 +310,9 @@ def _is_member(field: Field, value: Any) -> bool:
     if kind in "iu":
         if isinstance(value, bool | np.bool_ | np.timedelta64) or not isinstance(value, int | np.integer):
             return False
-        return -(1 << 63) <= int(value) < 1 << 63 and (kind == "i" or value >= 0)
+        return -(1 << 63) <= int(value) < 1 << 63 and (kind == "i" or int(value) >= 0)
     if kind == "f":
-        return _is_number(value) and value == value and abs(value) < _EXACT
+        return _is_number(value) and _is_exact(value)
     if _is_text(field):
         return isinstance(value, str) and _is_plain_text(value)
     return False

@@ -1,8 +1,9 @@
 """Sums, means, smallest and largest values and counts, computed where the columns are read.
 
-No frame is made of the rows: each task gives a few numbers per column (`Partial`), and the last one puts them together.
-What remains is a column of one row, which pandas itself reduces, so that the type of the result, NaN, and the result of no
-rows are pandas' own. Integers, bounds and counts are exact, float sums and means within n·eps (integrations.md 1.2).
+No frame is made of the rows: each task gives a few numbers per column (`Partial`), and the last one puts them
+together. What remains is a column of one row, which pandas itself reduces, so that the type of the result, NaN, and
+the result of no rows are pandas' own. Integers, bounds and counts are exact, float sums and means
+within n·eps (integrations.md 1.2).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ TASK_BYTES = 16 << 20
 """Neighbouring partitions of fewer bytes than this together are reduced by one task: a task costs as much as reading
 some megabytes."""
 
-KINDS = {"sum": "biuf", "mean": "biuf", "min": "iufmM", "max": "iufmM", "count": "biufmMUS"}
+KINDS = {"sum": "biuf", "mean": "biuf", "min": "iufmM", "max": "iufmM", "count": "biufmMUSO"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ class PartReducer:
         pieces = _views(source, position, rows)
         if pieces is None:
             (data,) = read_fields(source, rows, [position])
+            if field.variable:
+                return Partial(len(data), len(data) - data.null_count, None)
             pieces = [data if isinstance(data, tuple) else (data, None)]
         return functools.reduce(
             lambda a, b: joined(self.how, a, b),
@@ -98,7 +101,9 @@ def _views(
     pieces = []
     for number in range(low, high):
         first = int(segments.row_start[number])
-        window = slice(max(rows.start - first, 0), min(rows.stop, int(segments.row_start[number + 1])) - first)
+        window = slice(
+            max(rows.start - first, 0), min(rows.stop, int(segments.row_start[number + 1])) - first
+        )
         values = source.segment_view((position, False), number)
         if values is None:
             return None
@@ -223,9 +228,7 @@ def _masked(how: str, field: Field, column: Partial, n_rows: int) -> Any:
         values = np.full(n_rows, 0 if column.value is None else column.value, dtype)
         return pd.arrays.IntegerArray(values, np.zeros(n_rows, np.bool_))
     value = column.value / column.count if column.count else 0.0
-    return pd.arrays.FloatingArray(
-        np.full(n_rows, value, np.float64), np.full(n_rows, column.count == 0)
-    )
+    return pd.arrays.FloatingArray(np.full(n_rows, value, np.float64), np.full(n_rows, column.count == 0))
 
 
 def can_reduce(read: Any, parent: Any, how: str) -> bool:
@@ -243,7 +246,7 @@ def can_reduce(read: Any, parent: Any, how: str) -> bool:
     for name in read.columns:
         field = schema[name]
         kind = field.dtype.kind
-        if name in types.categories or kind not in KINDS[how] or field.variable:
+        if name in types.categories or kind not in KINDS[how]:
             return False
         if kind == "f" and field.dtype.itemsize not in (4, 8):
             return False
@@ -252,7 +255,7 @@ def can_reduce(read: Any, parent: Any, how: str) -> bool:
     return True
 
 
-class ReduceColstore(Expr):  # type: ignore[misc]
+class ReduceColstore(Expr):
     """A reduction of all columns of a `ReadColstore`, which is no dependency: its frames are never made.
 
     Operands
@@ -267,27 +270,31 @@ class ReduceColstore(Expr):  # type: ignore[misc]
     _parameters = ["read", "how", "meta"]  # noqa: RUF012 - as Dask has it
     _pickle_functools_cache = False
 
+    read: _Reading
+    how: str
+    meta: Any
+
     def __new__(cls, read: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(read, Expr):
             read = _Reading(read)
-        return super().__new__(cls, read, *args, **kwargs)
+        return super().__new__(cls, read, *args, **kwargs)  # type: ignore[no-untyped-call]
 
     @functools.cached_property
     def _funcname(self) -> str:
-        return f"read_colstore-{self.operand('how')}"
+        return f"read_colstore-{self.how}"
 
     @functools.cached_property
     def _meta(self) -> Any:
-        return make_meta(self.operand("meta"))
+        return make_meta(self.meta)
 
     def _divisions(self) -> tuple[Any, ...]:
         if self.ndim == 0:
             return (None, None)
-        names = self.operand("read").reading.columns
+        names = self.read.reading.columns
         return (min(names), max(names))
 
     def _layer(self) -> dict[Any, Any]:
-        read, how = self.operand("read").reading, self.operand("how")
+        read, how = self.read.reading, self.how
         plan, row_filter, types = read.operand("plan"), read.operand("filters"), read.operand("dtype_options")
         names = tuple(read.columns)
         reducer = PartReducer(how, names, None if row_filter is None else row_filter.predicate)
@@ -295,9 +302,7 @@ class ReduceColstore(Expr):  # type: ignore[misc]
         tasks: dict[Any, Any] = {}
         for number, (first, stop) in enumerate(self._groups(read)):
             key = (partial, number)
-            tasks[key] = Task(
-                key, reducer, plan.part(first, stop, names, row_filter), _data_producer=True
-            )
+            tasks[key] = Task(key, reducer, plan.part(first, stop, names, row_filter), _data_producer=True)
         schema = plan.source.schema
         finisher = Finisher(how, tuple(_bare(schema[name]) for name in names), types, read.ndim == 1)
         key = (self._name, 0)

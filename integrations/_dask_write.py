@@ -15,6 +15,7 @@ import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+from dask.base import compute as compute_all
 from dask.delayed import delayed
 
 from colstore_io.errors import SchemaMismatchError
@@ -138,7 +139,8 @@ def to_colstore(
             return delayed(_write_pandas)(plan, df, with_index)
         return _write_pandas(plan, df, with_index)
     parts = df.to_delayed(optimize_graph=True)
-    with dask.annotate(retries=RETRIES):  # of shards only: a commit that failed once will fail again
+    with dask.annotate(retries=RETRIES):  # type: ignore[attr-defined]
+        # Of shards only: a commit that failed once will fail again.
         written = [
             delayed(write_partition)(plan, part, number, with_index) for number, part in enumerate(parts)
         ]
@@ -210,7 +212,10 @@ def _with_columns(
         if name not in meta.columns:
             raise ValueError(f"string_width names {name!r}, which is no column of the frame")
     if plan.like is not None:
-        missing, unexpected = set(plan.like.names) - set(meta.columns), set(meta.columns) - set(plan.like.names)
+        missing, unexpected = (
+            set(plan.like.names) - set(meta.columns),
+            set(meta.columns) - set(plan.like.names),
+        )
         if missing or unexpected:
             raise SchemaMismatchError(
                 f"the frame does not have the columns of the table: missing {sorted(missing)}, "
@@ -226,7 +231,7 @@ def _with_columns(
             here = [name for name in measured if name in df.columns]
             narrow = df if with_index and len(here) < len(measured) else df[here]
             parts = narrow.to_delayed(optimize_graph=True)
-            results = dask.compute(*(delayed(measure)(part, measured, with_index) for part in parts), **kwargs)
+            results = compute_all(*(delayed(measure)(part, measured, with_index) for part in parts), **kwargs)
         found = _widest(results)
     fields = []
     for name in meta.columns:

@@ -18,7 +18,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 from dask.base import compute
-from dask.dataframe.dask_expr import new_collection
+from dask.dataframe.dask_expr._collection import new_collection  # type: ignore[attr-defined]
 from dask.dataframe.utils import clear_known_categories, pyarrow_strings_enabled
 from dask.delayed import delayed
 from dask.utils import parse_bytes
@@ -341,7 +341,7 @@ def read_colstore(
             plan=plan,
             select=tuple(names),
             columns=names if series else None,
-            index=index_name,
+            index_name=index_name,
             filters=row_filter,
             dtype_options=types,
             copy=copy,
@@ -365,7 +365,7 @@ def _expression_class() -> Any:
         from ._dask_expr import ReadColstore
     except (ImportError, AttributeError, TypeError) as error:
         warnings.warn(
-            f"filters and reductions are not pushed into the reader with Dask {dask.__version__}: {error}",
+            f"filters and reductions are not pushed into the reader with this version of Dask: {error}",
             PerformanceWarning,
             stacklevel=3,
         )

@@ -8,6 +8,7 @@ job is called (`commit_id`) is drawn with the plan, so that a commit that runs t
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import re
 import secrets
@@ -131,14 +132,16 @@ def plan_generation(
     target = resolve_target(directory, storage_options=storage_options, filesystem=filesystem)
     if target.local_path is not None:
         if mode == "overwrite" and os.path.realpath(target.local_path) == os.path.realpath(os.getcwd()):
-            raise ValueError("mode='overwrite' is refused for the working directory; write into a folder of it")
+            raise ValueError(
+                "mode='overwrite' is refused for the working directory; write into a folder of it"
+            )
         if os.path.exists(target.local_path) and not os.path.isdir(target.local_path):
-            raise FileExistsError(17, "there is a file of this name; shards go into a directory", target.spelling)
+            raise FileExistsError(
+                17, "there is a file of this name; shards go into a directory", target.spelling
+            )
         place = manifest.directory_location(target.local_path)
     else:
-        place = manifest.directory_location(
-            directory, storage_options=storage_options, filesystem=filesystem
-        )
+        place = manifest.directory_location(directory, storage_options=storage_options, filesystem=filesystem)
     newest = manifest.newest_generation(place)
     members = [] if newest is not None else _members(place)
     if mode == "create" and (
@@ -262,7 +265,8 @@ def _records(batch: Batch, rows_per_record: int | None) -> Any:
 def _write_encoded(
     plan: GenerationPlan, data: Any, location: Location, relative: str, partition: Mapping[str, Any] | None
 ) -> Shard:
-    from .encoding import store_encoded  # the writers of encoded formats need not be there for `.cstore`
+    # The writers of encoded formats need not be there for `.cstore` files.
+    store_encoded = importlib.import_module(f"{__package__}.encoding").store_encoded
 
     if location.local_path is not None:
         os.makedirs(os.path.dirname(location.local_path), exist_ok=True)

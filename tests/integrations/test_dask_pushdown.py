@@ -83,7 +83,11 @@ def tables(tmp_path_factory):
 
 NUMBERS = st.sampled_from([-2, 0, 1, 3, 12, 1.5, -0.0, 2.5, np.float64(1.0), np.int64(2)])
 TIMES = st.sampled_from(
-    [pd.Timestamp("2024-01-03"), np.datetime64("2024-01-02T12", "ms"), pd.Timestamp("2024-01-04 00:00:00.000001")]
+    [
+        pd.Timestamp("2024-01-03"),
+        np.datetime64("2024-01-02T12", "ms"),
+        pd.Timestamp("2024-01-04 00:00:00.000001"),
+    ]
 )
 LITERALS = {
     "i": NUMBERS,
@@ -124,7 +128,9 @@ def leaves(draw):
     if kind == "between" and name not in ("b", "nb"):
         low, high = draw(LITERALS[name]), draw(LITERALS[name])
         inclusive = draw(st.sampled_from(["both", "neither", "left", "right"]))
-        return f"{name} between {low} {high} {inclusive}", lambda f: f[name].between(low, high, inclusive=inclusive)
+        return f"{name} between {low} {high} {inclusive}", lambda f: f[name].between(
+            low, high, inclusive=inclusive
+        )
     if kind == "isin" and name in ("i", "u", "f", "g", "ni", "s", "ns"):
         members = draw(st.lists(LITERALS[name], max_size=3))
         return f"{name} isin {members}", lambda f: f[name].isin(members)
@@ -186,7 +192,7 @@ def test_conditions_select_the_same_rows_of_other_backends(tables, backend, numb
 
 PUSHED = {
     "greater": lambda f: f.i > 1,
-    "literal first": lambda f: 1 < f.i,
+    "literal first": lambda f: 1 < f.i,  # noqa: SIM300
     "and, or, not": lambda f: ((f.i > 1) & ~(f.f <= 2.5)) | (f.u == 3),
     "between": lambda f: f.i.between(0, 11, inclusive="left"),
     "isin": lambda f: f.i.isin([1, 12, 31]),
@@ -259,7 +265,9 @@ def test_filtered_and_whole_frame_together_keep_their_rows(tables):
     pd.testing.assert_series_equal((part.f + df.f).compute(), whole[whole.i > 20].f + whole.f)
     other = read_colstore(tables[1], columns=["i", "u"], blocksize=None)
     joined = part[["f"]].join(other[other.u > 1]).compute()
-    pd.testing.assert_frame_equal(joined, whole.loc[whole.i > 20, ["f"]].join(whole.loc[whole.u > 1, ["i", "u"]]))
+    pd.testing.assert_frame_equal(
+        joined, whole.loc[whole.i > 20, ["f"]].join(whole.loc[whole.u > 1, ["i", "u"]])
+    )
     twice = df[df.i > 5][["i", "f"]]
     twice = twice[twice.i < 25]
     pd.testing.assert_frame_equal(twice.compute(), whole.loc[(whole.i > 5) & (whole.i < 25), ["i", "f"]])
@@ -342,7 +350,10 @@ def test_one_partition_reads_one_record(counted):
     assert read <= rows * counted.source.plan.row_bytes()
     before = counted.io.bytes
     df.head(2)
-    assert counted.io.bytes - before <= int(counted.source.plan.segments.rows[0]) * counted.source.plan.row_bytes()
+    assert (
+        counted.io.bytes - before
+        <= int(counted.source.plan.segments.rows[0]) * counted.source.plan.row_bytes()
+    )
 
 
 def test_query_for_one_segment_in_a_thousand_reads_one(tmp_path):
@@ -404,7 +415,13 @@ def same(got, want, exact):
         np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
-CONDITIONS_ON_I = [None, lambda f: f.i > 12, lambda f: f.i > 1000, lambda f: f.f.isna(), lambda f: f.ni.isna()]
+CONDITIONS_ON_I = [
+    None,
+    lambda f: f.i > 12,
+    lambda f: f.i > 1000,
+    lambda f: f.f.isna(),
+    lambda f: f.ni.isna(),
+]
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -423,7 +440,9 @@ def test_reductions_are_those_of_pandas(tables, how, number):
                 warnings.simplefilter("ignore")
                 want = getattr(kept[name], how)()
             assert isinstance(lazy.optimize().expr, ReduceColstore)
-            same(lazy.compute(), want, exact=how not in ("sum", "mean") or name in ("i", "u", "ni", "b", "nb"))
+            same(
+                lazy.compute(), want, exact=how not in ("sum", "mean") or name in ("i", "u", "ni", "b", "nb")
+            )
         for group in (NUMERIC, ["i", "u"], ["f", "g"], ["ni"], ["i", "ni"]):
             lazy = getattr(rows[group], how)()
             assert isinstance(lazy.optimize().expr, ReduceColstore)
@@ -459,9 +478,7 @@ def test_other_reductions_and_results_in_expressions_still_work(tables):
     pd.testing.assert_series_equal(df[["i", "u"]].mean().compute(), whole[["i", "u"]].mean())
     pd.testing.assert_series_equal(df[["i", "f"]].sum()["i":"i"].compute(), whole[["i", "f"]].sum()["i":"i"])
     assert df.f.sum(skipna=False).compute() is np.nan or np.isnan(df.f.sum(skipna=False).compute())
-    pd.testing.assert_series_equal(
-        df[["i", "u"]].sum(axis=1).compute(), whole[["i", "u"]].sum(axis=1)
-    )
+    pd.testing.assert_series_equal(df[["i", "u"]].sum(axis=1).compute(), whole[["i", "u"]].sum(axis=1))
     assert df.f.sum(min_count=10_000).compute() is np.nan or np.isnan(df.f.sum(min_count=10_000).compute())
 
 
