@@ -27,6 +27,7 @@ from colstore_io.writing.generations import (
     WriteMode,
     commit,
     discard,
+    forget_listings,
     plan_generation,
     write_shard,
 )
@@ -145,7 +146,12 @@ def to_colstore(
             delayed(write_partition)(plan, part, number, with_index) for number, part in enumerate(parts)
         ]
     result = delayed(_commit)(plan, written)
-    return result.compute(**kwargs) if compute else result
+    if not compute:
+        return result
+    try:
+        return result.compute(**kwargs)
+    finally:
+        forget_listings(plan)
 
 
 def _checked_mode(mode: Any, append: bool, overwrite: bool) -> Any:

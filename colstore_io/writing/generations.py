@@ -32,7 +32,7 @@ from .merging import read_sources
 from .publish import Destination, Replacement, Upload, resolve_target
 from .storing import write_table
 
-__all__ = ["GenerationPlan", "Shard", "WriteMode", "commit", "discard", "plan_generation", "write_shard"]
+__all__ = ["GenerationPlan", "Shard", "WriteMode", "commit", "discard", "forget_listings", "plan_generation", "write_shard"]
 
 WriteMode = Literal["create", "overwrite", "append"]
 
@@ -316,6 +316,12 @@ def discard(plan: GenerationPlan, shards: Iterable[Shard]) -> None:
                 os.unlink(location.local_path)
             else:
                 location.filesystem().rm_file(location.path)
+
+
+def forget_listings(plan: GenerationPlan) -> None:
+    """Make this process look again at what other processes wrote: file systems remember listings."""
+    if plan.place.local_path is None:
+        plan.place.filesystem().invalidate_cache()
 
 
 def _generation(plan: GenerationPlan, added: Sequence[Shard]) -> GenerationManifest:
