@@ -7,6 +7,8 @@ segments; a worker maps the file or issues one batch of range reads, and never r
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +23,7 @@ from colstore_io.materialise import materialise, view_without_copy
 from colstore_io.predicate import Predicate
 from colstore_io.rows import select_matching
 from colstore_io.selection import Mask, Range, RowSelection
+from colstore_io.storage.local import LocalFile
 
 __all__ = ["FramePart", "FrameReader", "FrameTypes", "has_categories", "index_bounds", "selected_rows"]
 
@@ -46,6 +49,34 @@ class FramePart:
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return ("colstore_io.FramePart", self.source.token, self.runs, self.first_row)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_part, (self.source, self.runs, self.first_row)
+
+
+_SHARED_FILES = 256
+_shared: OrderedDict[tuple[Any, ...], LocalFile] = OrderedDict()
+_shared_lock = threading.Lock()  # guards `_shared`; no other lock is taken under it
+
+
+def _rebuild_part(source: Source, runs: tuple[tuple[int, int], ...], first_row: int) -> FramePart:
+    """Make a part of what a process received. Parts of one file share it: it is opened, and looked at, once.
+
+    Nobody closes the files of a part. A file that was replaced meanwhile has another token, or is the old one that is
+    still open, whose contents are those that were planned.
+    """
+    source.files = tuple(_shared_file(file) if isinstance(file, LocalFile) else file for file in source.files)
+    return FramePart(source, runs, first_row)
+
+
+def _shared_file(file: LocalFile) -> LocalFile:
+    key = file.__reduce__()[1][1:]  # type: ignore[index]  # path, size, token and options
+    with _shared_lock:
+        known = _shared.setdefault(key, file)
+        _shared.move_to_end(key)
+        if len(_shared) > _SHARED_FILES:
+            _shared.popitem(last=False)
+    return known
 
 
 @dataclass(frozen=True, slots=True)
