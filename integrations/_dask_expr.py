@@ -136,9 +136,11 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
     @functools.cached_property
     def _fusion_compression_factor(self) -> float:
         """Bytes of the columns to be read by those that the partitions were cut for."""
+        if len(self._partitions) <= 1 or not self.copy:
+            return 1.0
         plan = self.plan.source.plan
         whole, needed = plan.row_bytes(self.select), plan.row_bytes(self.columns)
-        return 1.0 if whole == 0 or not self.copy else min(1.0, max(0.001, needed / whole))
+        return 1.0 if whole == 0 else min(1.0, max(0.001, needed / whole))
 
     # -- what the optimizer asks
 

@@ -134,6 +134,10 @@ def selected_rows(part: FramePart, predicate: Predicate | None) -> RowSelection:
     return Range(start, 1, stop - start)
 
 
+_NAMES = pd.Index(["x"]).dtype
+"""What pandas calls columns by: `df[[]]` has it too."""
+
+
 @dataclass(frozen=True, slots=True)
 class FrameReader:
     """Reads parts as pandas frames: the function that tasks call.
@@ -198,6 +202,8 @@ class FrameReader:
             frame = frame.set_index(self.index)
         else:
             frame.index = numbers
+        if not names:
+            frame.columns = pd.Index([], dtype=_NAMES)
         return frame[names[0]] if self.series else frame
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:

@@ -53,6 +53,9 @@ class RowFilter:
         segments = source.plan.segments
         return cls(predicate, matching_segments(source, predicate) & (segments.rows > 0))
 
+    def __repr__(self) -> str:
+        return repr(self.predicate)
+
     def narrowed(self, expression: Expr, source: Source) -> RowFilter:
         """Return the filter that also asks for `expression`."""
         return RowFilter.of(self.predicate.expr & expression, source)
@@ -94,6 +97,9 @@ class FramePlan:
     @property
     def n_partitions(self) -> int:
         return len(self.bounds) - 1
+
+    def __repr__(self) -> str:
+        return f"<FramePlan {self.n_partitions} partitions, {self.token[:7]}>"
 
     @cached_property
     def token(self) -> str:
