@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from ..storage import ByteFile, Location
     from .cstore.reader import HeaderInfo
 
+_OLDER_MAGICS = {
+    b"COLS": "a columns file of v0.3.0 or v0.3.1 of its library (magic b'COLS'), which is not supported",
+    b"KEIN": "a columns file of v0.1.0 of its library (magic b'KEIN'), which is not supported",
+}
+"""Files that are told by name although no format here reads them (columns.md section 2)."""
+
 BLOCK_ROWS = 1 << 16
 """Rows of a file that share one minimum and one maximum in its index."""
 
@@ -40,6 +46,8 @@ __all__ = [
     "ShardMeta",
     "Statistics",
     "detect",
+    "format_named",
+    "known_formats",
     "verify_location",
 ]
 
@@ -120,14 +128,15 @@ class Decoder(Protocol):
 
     Columns are numbered as in ``ShardMeta.schema``, segments as in ``ShardMeta.record_rows``.
 
-    Attributes
-    ----------
-    independent : bool
-        Whether columns are stored apart, so that they can be decoded by different threads without doing work twice;
-        `ranges` then gives one range per column.
     """
 
-    independent: bool
+    @property
+    def independent(self) -> bool:
+        """Whether columns are stored apart, so that they can be decoded by different threads without doing work twice.
+
+        `ranges` then gives one range per column.
+        """
+        ...
 
     def ranges(
         self, segment: int, columns: Sequence[int], rows: tuple[int, int] | None = None
@@ -412,20 +421,27 @@ class Format(Protocol):
         ...
 
 
-def read_statistics(files: Sequence[ByteFile], metas: Sequence[ShardMeta]) -> list[ShardMeta]:
-    """Return `metas`, all of one format, with the statistics that the files have."""
+def known_formats() -> tuple[Format, ...]:
+    """Return every format there is. Imported when first asked for."""
+    from .columns import FORMAT as COLUMNS
     from .cstore import FORMAT as CSTORE
 
-    known: Format = CSTORE
-    return known.read_statistics(files, metas)
+    return CSTORE, COLUMNS
+
+
+def format_named(name: str) -> Format:
+    """Return the format of `ShardMeta.format`; `KeyError` if there is none."""
+    return {known.name: known for known in known_formats()}[name]
+
+
+def read_statistics(files: Sequence[ByteFile], metas: Sequence[ShardMeta]) -> list[ShardMeta]:
+    """Return `metas`, all of one format, with the statistics that the files have."""
+    return format_named(metas[0].format).read_statistics(files, metas) if metas else []
 
 
 def read_blocks(files: Sequence[ByteFile], metas: Sequence[ShardMeta]) -> list[Statistics | None]:
     """Return for each file its bounds per `BLOCK_ROWS` rows, None where there is no index that fits."""
-    from .cstore import FORMAT as CSTORE
-
-    known: Format = CSTORE
-    return known.read_blocks(files, metas)
+    return format_named(metas[0].format).read_blocks(files, metas) if metas else []
 
 
 def detect(head: bytes | memoryview, path: str) -> Format:
@@ -436,16 +452,19 @@ def detect(head: bytes | memoryview, path: str) -> Format:
     FormatError
         If no format begins like this.
     """
-    from .cstore import FORMAT as CSTORE
-
     start = bytes(head[:8])
-    if start == CSTORE.magic:
-        known: Format = CSTORE
-        return known
     if not start:
         raise FormatError("the file is empty (0 bytes), not a colstore file", path=path, offset=0)
+    known = known_formats()
+    for one in known:
+        if start.startswith(one.magic):
+            return one
+    older = _OLDER_MAGICS.get(start[:4])
+    if older is not None:
+        raise FormatError(older, path=path, offset=0, section="magic")
+    expected = " or ".join(repr(one.magic) for one in known)
     raise FormatError(
-        f"not a colstore file: it begins with {start!r}, expected {CSTORE.magic!r}",
+        f"not a colstore file: it begins with {start!r}, expected {expected}",
         path=path,
         offset=0,
         section="magic",
