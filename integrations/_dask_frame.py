@@ -179,7 +179,9 @@ class FrameReader:
             numbers = pd.RangeIndex(first, first + rows.count)
         wanted = names if self.index is None else (*names, self.index)
         positions = [source.schema.index(name) for name in wanted]
-        if self.copy:
+        if not part.runs:
+            values = [no_values(source.schema.fields[position]) for position in positions]
+        elif self.copy:
             values = materialise(source, rows, positions)
         else:
             values = [view_without_copy(source, rows, (position, False)) for position in positions]

@@ -66,6 +66,8 @@ class PartReducer:
     predicate: Predicate | None
 
     def __call__(self, part: FramePart) -> list[Partial]:
+        if not part.runs:
+            return [Partial(0, 0, None) for _ in self.names]
         source, rows = part.source, selected_rows(part, self.predicate)
         return [self._column(source, source.schema.index(name), rows) for name in self.names]
 

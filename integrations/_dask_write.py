@@ -133,7 +133,10 @@ def to_colstore(
         attrs=attrs,
     )
     kwargs = dict(compute_kwargs or {})
-    if format == "cstore":
+    if format != "cstore":
+        nullable = [name for name in meta.columns if _may_be_null(meta[name].dtype)]
+        plan = replace(plan, nullable=tuple(nullable))
+    else:
         plan = _with_columns(plan, df, meta, with_index, dict(string_width or {}), kwargs)
     if isinstance(df, pd.DataFrame):
         if not compute:
@@ -281,6 +284,10 @@ def _must_be_measured(dtype: Any) -> bool:
 
 def _is_nullable(dtype: Any) -> bool:
     return not isinstance(dtype, np.dtype | pd.DatetimeTZDtype | pd.CategoricalDtype)
+
+
+def _may_be_null(dtype: Any) -> bool:
+    return _is_nullable(dtype) or _must_be_measured(dtype)
 
 
 def measure(part: pd.DataFrame, names: Sequence[str], with_index: bool) -> dict[str, Field]:

@@ -8,7 +8,6 @@ job is called (`commit_id`) is drawn with the plan, so that a commit that runs t
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import re
 import secrets
@@ -26,13 +25,23 @@ from ..ingest import Batch, ingest
 from ..storage import Location
 from . import manifest
 from .batch_schema import Attributes
+from .encoding import store_encoded
 from .manifest import FileEntry, GenerationManifest
 from .manifest_layout import file_entry, schema_objects
 from .merging import read_sources
 from .publish import Destination, Replacement, Upload, resolve_target
 from .storing import write_table
 
-__all__ = ["GenerationPlan", "Shard", "WriteMode", "commit", "discard", "forget_listings", "plan_generation", "write_shard"]
+__all__ = [
+    "GenerationPlan",
+    "Shard",
+    "WriteMode",
+    "commit",
+    "discard",
+    "forget_listings",
+    "plan_generation",
+    "write_shard",
+]
 
 WriteMode = Literal["create", "overwrite", "append"]
 
@@ -66,7 +75,8 @@ class GenerationPlan:
     statistics : bool
     rows_per_record : int or None
     attrs : mapping
-    storage_options : mapping or None
+    nullable : tuple of str
+        Columns of encoded formats that may hold nulls.
     """
 
     place: Location
@@ -79,7 +89,7 @@ class GenerationPlan:
     statistics: bool = True
     rows_per_record: int | None = None
     attrs: Mapping[str, Any] | None = None
-    storage_options: Mapping[str, Any] | None = None
+    nullable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +182,6 @@ def plan_generation(
         base,
         like,
         partition_on,
-        storage_options=storage_options,
     )
 
 
@@ -265,16 +274,16 @@ def _records(batch: Batch, rows_per_record: int | None) -> Any:
 def _write_encoded(
     plan: GenerationPlan, data: Any, location: Location, relative: str, partition: Mapping[str, Any] | None
 ) -> Shard:
-    # The writers of encoded formats need not be there for `.cstore` files.
-    store_encoded = importlib.import_module(f"{__package__}.encoding").store_encoded
 
+    # All shards have the same nullable columns, whichever of them hold nulls.
+    options: dict[str, Any] = {"nullable": list(plan.nullable)} if plan.nullable else {}
+    if plan.rows_per_record is not None:
+        options["row_group_size"] = plan.rows_per_record
     if location.local_path is not None:
         os.makedirs(os.path.dirname(location.local_path), exist_ok=True)
-        store_encoded(data, location.local_path, format=plan.format, mode="create")
+        store_encoded(data, location.local_path, format=plan.format, **options)
     else:
-        store_encoded(
-            data, location.url, format=plan.format, mode="create", storage_options=plan.storage_options
-        )
+        store_encoded(data, location.path, format=plan.format, filesystem=location.filesystem(), **options)
     size, _ = storage.current_token(location)
     return Shard(relative, len(data), partition, None, size, 1)
 

@@ -83,7 +83,9 @@ def test_object_replaced_after_planning_is_noticed(tmp_path):
     name, store = new_store()
     write(tmp_path / "a.cstore", 0)
     store.put("bucket/a.cstore", (tmp_path / "a.cstore").read_bytes())
-    df = pickle.loads(pickle.dumps(read_colstore("bucket/a.cstore", filesystem=CountingFileSystem(store=name))))
+    df = pickle.loads(
+        pickle.dumps(read_colstore("bucket/a.cstore", filesystem=CountingFileSystem(store=name)))
+    )
     write(tmp_path / "b.cstore", 7)
     store.put("bucket/a.cstore", (tmp_path / "b.cstore").read_bytes())
     with pytest.raises(cs.StaleDatasetError):

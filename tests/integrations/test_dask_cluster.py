@@ -15,7 +15,10 @@ import colstore_io as cs
 from colstore_io.integrations.dask import read_colstore, to_colstore
 from colstore_io.writing import manifest
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of distributed itself: ports, unclosed sockets
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),
+]  # of distributed itself: ports, unclosed sockets
 
 
 @pytest.fixture(scope="module")

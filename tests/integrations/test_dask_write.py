@@ -344,3 +344,39 @@ def test_memory_urls_work(frame):
     fsspec.filesystem("memory")
     to_colstore(frame, "memory://dask_write/out")
     assert len(read_colstore("memory://dask_write/out")) == N
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Encoded formats
+
+
+def test_columns_files_are_written_read_filtered_and_reduced(tmp_path, frame):
+    plain = frame.drop(columns=["c", "t", "d"])
+    ddf = dd.from_pandas(plain, npartitions=4)
+    found = to_colstore(ddf, tmp_path / "out", format="columns")
+    assert (found.format, found.n_rows, len(found.files)) == ("columns", N, 4)
+    df = read_colstore(str(tmp_path / "out"), blocksize=None)
+    whole = df.compute()
+    pd.testing.assert_frame_equal(whole, ddf.compute(), check_dtype=False)
+    assert len(df) == N
+    for mask in (
+        lambda f: f.k == 1,
+        lambda f: f.s > "aa",
+        lambda f: ~(f.n == 1),
+        lambda f: f.b | (f.x > 8),
+        lambda f: f.s.isin(["a", "aaaa"]) & f.n.isna(),
+    ):
+        pd.testing.assert_frame_equal(df[mask(df)].compute(), whole[mask(whole)])
+        assert df[mask(df)].x.sum().compute() == whole[mask(whole)].x.sum()
+        assert df[mask(df)].n.count().compute() == whole[mask(whole)].n.count()
+        assert df[mask(df)].s.count().compute() == whole[mask(whole)].s.count()
+    for how in ("sum", "mean", "min", "max", "count"):
+        pd.testing.assert_series_equal(
+            getattr(df[["x", "k", "n"]], how)().compute(), getattr(whole[["x", "k", "n"]], how)()
+        )
+    one = df[df.x < 2].optimize(fuse=False)
+    assert one.npartitions == 1
+    again = to_colstore(ddf, tmp_path / "out", mode="append", format="columns")
+    assert again.n_rows == 2 * N
+    with pytest.raises(ValueError, match="format"):
+        to_colstore(ddf, tmp_path / "out", mode="append")
