@@ -53,6 +53,9 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
     _partitions : list of int or None
         Into all partitions of the plan.
     _series : bool
+    _span : (first, stop) or None
+        Partitions that divisions reach over, where conditions that the optimizer found excluded some: whoever looked at
+        the divisions before finds the same first and last one.
     """
 
     _parameters = [  # noqa: RUF012 - as Dask has it
@@ -65,6 +68,7 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
         "copy",
         "_partitions",
         "_series",
+        "_span",
     ]
     _defaults = {  # noqa: RUF012
         "columns": None,
@@ -74,6 +78,7 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
         "copy": True,
         "_partitions": None,
         "_series": False,
+        "_span": None,
     }
     _absorb_projections = True
     _filter_passthrough = True
@@ -86,6 +91,7 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
     dtype_options: FrameTypes
     copy: bool
     _series: bool
+    _span: tuple[int, int] | None
 
     @functools.cached_property
     def _funcname(self) -> str:
@@ -122,6 +128,19 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
         plan: FramePlan = self.plan
         return (None,) * (plan.n_partitions + 1) if plan.divisions is None else plan.divisions
 
+    @functools.cached_property
+    def divisions(self) -> tuple[Any, ...]:
+        """Divisions of the partitions that are left."""
+        everything = self._divisions()
+        if not self._filtered:
+            return everything
+        kept = self._partitions
+        found = [everything[number] for number in kept]
+        last = everything[kept[-1] + 1]
+        if self._span is not None:
+            found[0], last = everything[self._span[0]], everything[self._span[1]]
+        return (*found, last)
+
     def part(self, index: int) -> FramePart:
         """Return the descriptor of partition `index` of the plan."""
         types: FrameTypes = self.dtype_options
@@ -136,7 +155,7 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
     @functools.cached_property
     def _fusion_compression_factor(self) -> float:
         """Bytes of the columns to be read by those that the partitions were cut for."""
-        if len(self._partitions) <= 1 or not self.copy:
+        if len(self._partitions) <= 1 or not self.copy or self._span is not None:
             return 1.0
         plan = self.plan.source.plan
         whole, needed = plan.row_bytes(self.select), plan.row_bytes(self.columns)
@@ -202,7 +221,10 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
         old: RowFilter | None = self.filters
         source = plan.source
         new = RowFilter.of(expression, source) if old is None else old.narrowed(expression, source)
-        result = self.substitute_parameters(
-            {"filters": new, "_partitions": plan.surviving(new, list(self._partitions))}
-        )
+        before = list(self._partitions)
+        kept = plan.surviving(new, before)
+        span = self._span
+        if span is None and len(kept) < len(before):
+            span = (before[0], before[-1] + 1)
+        result = self.substitute_parameters({"filters": new, "_partitions": kept, "_span": span})
         return result if rest is None else Filter(result, rest.substitute(self, result))

@@ -273,6 +273,21 @@ def test_filtered_and_whole_frame_together_keep_their_rows(tables):
     pd.testing.assert_frame_equal(twice.compute(), whole.loc[(whole.i > 5) & (whole.i < 25), ["i", "f"]])
 
 
+def test_divisions_reach_as_far_as_before(tables):
+    df = read_colstore(tables[1], blocksize=None)
+    whole = df.compute()
+    for condition in (lambda f: f.i > 1000, lambda f: f.i.between(10, 30)):
+        rows, kept = df[condition(df)], whole[condition(whole)]
+        assert rows.optimize(fuse=False).npartitions < df.npartitions
+        again = rows.repartition(divisions=df.divisions)
+        assert again.npartitions == df.npartitions
+        pd.testing.assert_frame_equal(again.compute(), kept, check_index_type=False)
+        pd.testing.assert_series_equal(
+            rows["f"].repartition(divisions=(0, df.divisions[-1])).compute(), kept["f"], check_index_type=False
+        )
+        pd.testing.assert_frame_equal(rows.loc[3:9].compute(), kept.loc[3:9], check_index_type=False)
+
+
 def test_condition_that_matches_nothing_reads_nothing(tables):
     df = read_colstore(tables[1], blocksize=None)
     none = df[df.i > 1000]
