@@ -16,6 +16,7 @@ from dask.dataframe.dask_expr._expr import (
     Index,
     Lengths,
     Literal,
+    MapPartitions,
     PartitionsFiltered,
     Projection,
     determine_column_projection,
@@ -183,7 +184,7 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
             return self._for_projection(parent, dependents)
         if isinstance(parent, Filter) and parent.frame._name == self._name:
             if self._filter_passthrough_available(parent, dependents):
-                return self._filtered_by(parent.predicate)
+                return self._filtered_by(parent, dependents)
             return None
         if self.filters is None and isinstance(parent, Lengths | Len):
             lengths = self.plan.lengths(self._partitions)
@@ -214,17 +215,38 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
                 return None
         return self.substitute_parameters({"columns": [name], "_series": True})
 
-    def _filtered_by(self, predicate: Any) -> Any:
-        expression, rest = self._translator.split(predicate)
+    def _tune_up(self, parent: Any) -> Any:
+        if isinstance(parent, MapPartitions):
+            return None  # the function of a user may count partitions
+        return super()._tune_up(parent)  # type: ignore[no-untyped-call]
+
+    def _filtered_by(self, parent: Any, dependents: Any) -> Any:
+        expression, rest = self._translator.split(parent.predicate)
         assert expression is not None
         plan: FramePlan = self.plan
         old: RowFilter | None = self.filters
         source = plan.source
         new = RowFilter.of(expression, source) if old is None else old.narrowed(expression, source)
         before = list(self._partitions)
-        kept = plan.surviving(new, before)
+        # Where a user's function sees the partitions none is dropped; those that cannot match are read as empty.
+        kept = before if _is_mapped(parent, dependents) else plan.surviving(new, before)
         span = self._span
         if span is None and len(kept) < len(before):
             span = (before[0], before[-1] + 1)
         result = self.substitute_parameters({"filters": new, "_partitions": kept, "_span": span})
         return result if rest is None else Filter(result, rest.substitute(self, result))
+
+
+def _is_mapped(node: Any, dependents: Any) -> bool:
+    """Tell whether the partitions of `node` reach a function of ``map_partitions``."""
+    stack, seen = [node], set()
+    while stack:
+        current = stack.pop()
+        if isinstance(current, MapPartitions):
+            return True
+        for reference in dependents[current._name]:
+            above = reference()
+            if above is not None and above._name not in seen:
+                seen.add(above._name)
+                stack.append(above)
+    return False

@@ -92,6 +92,7 @@ def _write(df, path, write_index=None, partition_on=None, partition_cols=None, *
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("module", "function", "choice"), list(_cases()))
 def test_of_dask(module, function, choice, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "read_parquet", _read)
     monkeypatch.setattr(module, "ReadParquet", ReadColstore, raising=False)
     monkeypatch.setattr(dd, "read_parquet", _read)

@@ -283,9 +283,22 @@ def test_divisions_reach_as_far_as_before(tables):
         assert again.npartitions == df.npartitions
         pd.testing.assert_frame_equal(again.compute(), kept, check_index_type=False)
         pd.testing.assert_series_equal(
-            rows["f"].repartition(divisions=(0, df.divisions[-1])).compute(), kept["f"], check_index_type=False
+            rows["f"].repartition(divisions=(0, df.divisions[-1])).compute(),
+            kept["f"],
+            check_index_type=False,
         )
         pd.testing.assert_frame_equal(rows.loc[3:9].compute(), kept.loc[3:9], check_index_type=False)
+
+
+def test_functions_of_users_see_every_partition(tables):
+    df = read_colstore(tables[1], blocksize=None)
+    whole = df.compute()
+    rows, kept = df[df.i > 25], whole[whole.i > 25]
+    counts = rows.map_partitions(len).compute()
+    assert (len(counts), sum(counts)) == (df.npartitions, len(kept))
+    assert df["i"].map_partitions(len).compute().tolist() == list(df.map_partitions(len).compute())
+    array = rows["f"].to_dask_array(lengths=True)
+    np.testing.assert_array_equal(array.compute(), kept["f"])
 
 
 def test_condition_that_matches_nothing_reads_nothing(tables):
