@@ -60,22 +60,31 @@ def random_table(rng, n):
     }
 
 
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory):
-    """Files of several records with statistics; the values of `i` grow from record to record in the second one."""
-    paths = []
-    for seed in range(3):
+class RandomTables(dict):
+    """Files of several records with statistics, by seed. In number 1 the values of `i` grow from record to record."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = folder
+
+    def __missing__(self, seed):
         rng = np.random.default_rng(seed)
-        path = tmp_path_factory.mktemp("push") / f"t{seed}.cstore"
+        path = self.folder / f"t{seed}.cstore"
         nullable = ["ni", "nb", "nf", "ns", "nt"]
+        records = 5 if seed < 2 else int(rng.integers(1, 8))
         with cs.create(path, statistics=True, nullable=nullable, string_width={"s": 2, "ns": 2}) as writer:
-            for record in range(5):
-                data = random_table(rng, int(rng.integers(1, 12)))
+            for record in range(records):
+                data = random_table(rng, int(rng.integers(seed < 2, 12)))
                 if seed == 1:
                     data["i"] = np.sort(data["i"]) + 10 * record
                 writer.write(data)
-        paths.append(path)
-    return paths
+        self[seed] = path
+        return path
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    return RandomTables(tmp_path_factory.mktemp("push"))
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -161,7 +170,7 @@ def filters_left(df):
 
 
 @pytest.mark.parametrize("text", [True, False])
-@given(number=st.integers(0, 2), condition=CONDITIONS, blocksize=st.sampled_from([None, 300, "1 MiB"]))
+@given(number=st.integers(0, 200), condition=CONDITIONS, blocksize=st.sampled_from([None, 300, "1 MiB"]))
 @SETTINGS
 def test_conditions_select_the_rows_that_pandas_selects(tables, text, number, condition, blocksize):
     described, mask = condition
@@ -177,7 +186,7 @@ def test_conditions_select_the_rows_that_pandas_selects(tables, text, number, co
 
 
 @pytest.mark.parametrize("backend", ["numpy_nullable", "pyarrow"])
-@given(number=st.integers(0, 2), condition=CONDITIONS)
+@given(number=st.integers(0, 200), condition=CONDITIONS)
 @settings(SETTINGS, max_examples=25)
 def test_conditions_select_the_same_rows_of_other_backends(tables, backend, number, condition):
     described, mask = condition
@@ -441,6 +450,21 @@ def same(got, want, exact):
         assert got == want or (got != got and want != want)
     else:
         np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+@given(
+    number=st.integers(0, 200), condition=CONDITIONS, how=st.sampled_from(HOW), name=st.sampled_from(NUMERIC)
+)
+@SETTINGS
+def test_reductions_of_the_rows_of_any_condition_are_those_of_pandas(tables, number, condition, how, name):
+    _, mask = condition
+    df = read_colstore(tables[number], blocksize=None)
+    whole = df.compute()
+    try:
+        want = getattr(whole[mask(whole)][name], how)()
+    except TypeError:
+        return
+    same(getattr(df[mask(df)][name], how)().compute(), want, exact=how not in ("sum", "mean"))
 
 
 CONDITIONS_ON_I = [
