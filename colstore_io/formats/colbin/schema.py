@@ -1,4 +1,4 @@
-"""What are the types of a message? Definitions of records, and the schema section that carries them (colbin.md 3, 4, 10).
+"""What are the types of a message? Definitions of records, and the section that carries them (colbin.md 3, 4, 10).
 
 A `Section` is a numbered table of record types: its first one is the root of the message. It comes from the bytes of
 a section (`Section.from_bytes`), from Python types (`colstore_io.formats.colbin.annotations`) or from the shape of a
@@ -391,7 +391,7 @@ class Section:
         )
 
     def is_prefix_of(self, other: Section) -> bool:
-        """Whether `other` begins with these definitions: then messages of `other` are read with `other` (colbin.md 15)."""
+        """Whether `other` begins with these definitions: then it reads messages of its own better (colbin.md 15)."""
         return self.on_wire.structs == other.on_wire.structs[: len(self.structs)]
 
 
