@@ -424,6 +424,9 @@ class SectionBuilder:
         for struct in structs:
             self._structs.append(struct)
 
+    def __len__(self) -> int:
+        return len(self._structs)
+
     def __getitem__(self, index: int) -> StructDef:
         struct = self._structs[index]
         if struct is None:
