@@ -1,0 +1,1 @@
+"""colbin: records, lists of records and self-describing documents as compact messages (colbin.md)."""
