@@ -26,6 +26,7 @@ cdef extern from "record_encode.h":
         uint8_t code, key, pointee, map_key, map_value, left_out
         Py_ssize_t offset
         PyObject *name
+        PyObject *wire_name
         PyObject *zero
         cb_plan *child
     ctypedef struct cb_plan:
@@ -150,7 +151,7 @@ cdef class Plan:
         if self.plan.fields == NULL:
             raise MemoryError
         self.plan.tabular = self.plan.flat = 1
-        for key, code, pointee, map_key, map_value, left_out, offset, name, shares_zero, zero, child in fields:
+        for key, code, pointee, map_key, map_value, left_out, offset, name, wire_name, shares_zero, zero, child in fields:
             f = &self.plan.fields[self.plan.n]
             if not 0 <= code <= 27 or not 0 <= pointee <= 11:
                 raise ValueError("no such type code")
@@ -166,10 +167,13 @@ cdef class Plan:
                 raise ValueError("only mappings go without keys")
             if self.plan.mode == CB_MODE_SLOTS and offset >= 0 and offset + sizeof(void *) > self.plan.type.tp_basicsize:
                 raise ValueError("a slot is outside the object")
-            self.kept.append((name, zero, child))
+            self.kept.append((name, wire_name, zero, child))
             f.code, f.key, f.pointee, f.map_key, f.map_value, f.left_out = code, key, pointee, map_key, map_value, left_out
             f.offset = offset
+            if not (isinstance(name, str) and isinstance(wire_name, str)):
+                raise TypeError("names are strings")
             f.name = <PyObject *>name
+            f.wire_name = <PyObject *>wire_name
             f.zero = <PyObject *>zero if shares_zero else NULL
             f.child = NULL if child is None else &child.plan
             self.plan.by_key[f.key] = self.plan.n

@@ -895,7 +895,7 @@ static int cb_write_dynamic_record(cb_writer *w, const cb_plan *plan, PyObject *
   w->pos = cb_put_len(w->data + w->pos, (uint64_t)plan->n) - w->data;
   for (int i = 0; i < plan->n; i++) {
     const cb_field *f = &plan->fields[i];
-    if (cb_write_element(w, 1, CB_STR, f->name) < 0) return -1;
+    if (cb_write_element(w, 1, CB_STR, f->wire_name) < 0) return -1;
     PyObject *value = cb_get_value(plan, f, v);
     if (!value) {
       if (PyErr_Occurred()) return -1;
@@ -1046,7 +1046,7 @@ static int cb_write_dynamic(cb_writer *w, PyObject *v, int depth) {
     else {
       int overflow;
       small = PyLong_AsLongLongAndOverflow(v, &overflow);
-      negative = overflow < 0 || small < 0;
+      negative = overflow ? overflow < 0 : small < 0;
       if (overflow < 0) {
         PyErr_Format(PyExc_OverflowError, "%R is outside the range of a dynamic integer", v);
         return -1;

@@ -30,6 +30,7 @@ typedef struct {
   uint8_t left_out;    /* a mapping goes without this key when the message does (NotRequired) */
   Py_ssize_t offset;   /* of the slot, or position in the tuple; -1: by name */
   PyObject *name;      /* attribute or key */
+  PyObject *wire_name;
   PyObject *zero;      /* what an absent key reads as, when objects may share it; else NULL */
   cb_plan *child;      /* of records */
 } cb_field;

@@ -39,11 +39,11 @@ class PlanTable:
 
     def __init__(self, defs: Definitions | None, plans: tuple[kernel.Plan, ...]) -> None:
         self._known: dict[type, kernel.Plan | None] = {}
-        self._definitions: dict[type, tuple[Definitions, int]] = {}
+        self._definitions: dict[kernel.Plan, tuple[Definitions, int]] = {}
         for index, source in enumerate(defs.records if defs is not None else ()):
-            if source is not None and source.kind != "typeddict" and defs is not None:
+            if source is not None and defs is not None:
                 self._known[source.cls] = plans[index]
-                self._definitions[source.cls] = (defs, index)
+                self._definitions[plans[index]] = (defs, index)
 
     def __call__(self, cls: type) -> kernel.Plan | None:
         """Return the plan of a record class, None for all other types."""
@@ -52,16 +52,16 @@ class PlanTable:
         except KeyError:
             pass
         plan: kernel.Plan | None = None
-        if record_kind(cls) not in (None, "typeddict"):
+        if record_kind(cls) is not None:
             defs, plans = _plans_of(cls)
             plan = plans[0]
-            self._definitions[cls] = (defs, 0)
+            self._definitions[plan] = (defs, 0)
         self._known[cls] = plan
         return plan
 
-    def definition_of(self, cls: type) -> tuple[Definitions, int]:
-        """Return the definitions in which a class that has a plan is one, and its number there."""
-        return self._definitions[cls]
+    def definition_of(self, plan: kernel.Plan) -> tuple[Definitions, int]:
+        """Return the definitions that a plan was made from, and its number there."""
+        return self._definitions[plan]
 
 
 class OpenSection:
@@ -77,11 +77,7 @@ class OpenSection:
 
     def __call__(self, plan: kernel.Plan) -> int:
         """Return the number of a record type; its first use appends it and its nested types, in pre-order."""
-        known = self._numbers.get(plan.cls)
-        if known is not None:
-            return known
-        defs, index = self._table.definition_of(plan.cls)
-        return self._append(defs, index)
+        return self._append(*self._table.definition_of(plan))
 
     def _append(self, defs: Definitions, index: int) -> int:
         source, struct = defs.records[index], defs.section.structs[index]

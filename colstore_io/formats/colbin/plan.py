@@ -8,12 +8,13 @@ dicts. Both give one plan per definition, in the section's order.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from ...kernels import colbin as kernel
 from .annotations import Definitions, RecordSource
-from .schema import FieldType, MapKind, Section, StructDef, TypeCode
+from .schema import FieldDef, MapKind, Section, StructDef, TypeCode
 
 __all__ = ["schema_plans", "typed_plans"]
 
@@ -64,7 +65,7 @@ def typed_plans(defs: Definitions) -> tuple[kernel.Plan, ...]:
                 attribute, nullable, left_out = side.attribute, side.nullable, not side.required
                 offset = _offset(source, attribute)
             fields.append(
-                _field(item.key, item.type, attribute, plans, nullable=nullable, left_out=left_out, offset=offset)
+                _field(item, attribute, plans, nullable=nullable, left_out=left_out, offset=offset)
             )
         plan.define(fields)
     return plans
@@ -82,12 +83,11 @@ def schema_plans(section: Section) -> tuple[kernel.Plan, ...]:
 
 
 def _schema_fields(struct: StructDef, plans: tuple[kernel.Plan, ...]) -> list[tuple[Any, ...]]:
-    return [_field(item.key, item.type, item.name, plans, nullable=True) for item in struct.fields]
+    return [_field(item, item.name, plans, nullable=True) for item in struct.fields]
 
 
 def _field(
-    key: int,
-    kind: FieldType,
+    item: FieldDef,
     name: str,
     plans: tuple[kernel.Plan, ...],
     *,
@@ -96,6 +96,7 @@ def _field(
     offset: int = -1,
 ) -> tuple[Any, ...]:
     """Return a field as `Plan.define` takes it."""
+    kind = item.type
     code = kind.code
     zero: object = None
     shares_zero = True
@@ -112,7 +113,8 @@ def _field(
     child = plans[kind.index] if kind.index >= 0 else None
     pointee = max(kind.pointee, 0)
     return (
-        key, int(code), int(pointee), int(map_key), int(map_value), left_out, offset, name, shares_zero, zero, child,
+        item.key, int(code), pointee, int(map_key), int(map_value), left_out, offset, sys.intern(name), item.name,
+        shares_zero, zero, child,
     )  # fmt: skip
 
 
