@@ -10,7 +10,10 @@ from colstore_io.formats.colbin import markers
 from colstore_io.formats.colbin.markers import field
 
 SCALARS = {
-    **{name: getattr(markers, name) for name in ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64")},
+    **{
+        name: getattr(markers, name)
+        for name in ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64")
+    },
     "bool": bool,
     "str": str,
     "bytes": bytes,
