@@ -6,8 +6,6 @@ byte behind that is looked at. What is malformed is a `FormatError` with its pla
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -72,12 +70,13 @@ class Cursor:
         self.data = data
         self.at = at
 
-    def bad(self, message: str) -> NoReturn:
-        raise FormatError(message, offset=self.at, section="message")
+    def bad(self, message: str) -> FormatError:
+        """Return the error that says `message` of this place."""
+        return FormatError(message, offset=self.at, section="message")
 
     def byte(self, end: int) -> int:
         if self.at >= end:
-            self.bad("it ends where a byte is expected")
+            raise self.bad("it ends where a byte is expected")
         value = self.data[self.at]
         self.at += 1
         return value
@@ -86,7 +85,7 @@ class Cursor:
         """Return the next `size` bytes as an unsigned integer."""
         at = self.at
         if size > end - at:
-            self.bad(f"{size} bytes are expected, {end - at} are there")
+            raise self.bad(f"{size} bytes are expected, {end - at} are there")
         self.at = at + size
         return int.from_bytes(self.data[at : at + size], "little")
 
@@ -98,7 +97,7 @@ class Cursor:
     def span(self, size: int, end: int) -> int:
         """Return where a part of `size` bytes stops that begins here."""
         if size > end - self.at:
-            self.bad(f"a part of {size} bytes does not fit into the {end - self.at} that are there")
+            raise self.bad(f"a part of {size} bytes does not fit into the {end - self.at} that are there")
         return self.at + size
 
     def sized(self, lw: int, end: int) -> int:
@@ -107,7 +106,7 @@ class Cursor:
 
     def done(self, stop: int, what: str) -> None:
         if self.at != stop:
-            self.bad(f"{stop - self.at} bytes are left over in a {what}")
+            raise self.bad(f"{stop - self.at} bytes are left over in a {what}")
 
     # four-bit keys: `code` is the low nibble of the field's byte
 
@@ -122,10 +121,10 @@ class Cursor:
         magnitude = self.number(8 if size == 7 else size, end) if size else 1
         if code & 8:
             if magnitude >> 63:
-                self.bad("a positive integer is above 2^63-1")
+                raise self.bad("a positive integer is above 2^63-1")
             return magnitude
         if magnitude > 1 << 63:
-            self.bad("a negative integer is below -2^63")
+            raise self.bad("a negative integer is below -2^63")
         return -magnitude
 
     def blob4(self, code: int, end: int, *, packable: bool) -> bytes:
@@ -135,12 +134,12 @@ class Cursor:
         elif code < 11:
             stop = self.sized(code - 7, end)
         elif code == 15 or not packable:
-            self.bad(f"code {code} is no size of this field")
+            raise self.bad(f"code {code} is no size of this field")
         else:
             wide = code >= 13
             size = self.number(4 if wide else 1, end)
             if wide and size < 256:
-                self.bad("a packed size below 256 takes one byte")
+                raise self.bad("a packed size below 256 takes one byte")
             return self._unpacked(self.span(size, end), upper=code in (12, 14))
         return self.take(stop)
 
@@ -156,7 +155,7 @@ class Cursor:
             return packed5.decode(self.take(stop), upper)
         except ValueError as exc:
             self.at = start
-            self.bad(str(exc))
+            raise self.bad(str(exc)) from None
 
     def integers4(self, code: int, kind: int, end: int) -> NDArray[np.generic]:
         """Return a list of integers of type code `kind`, range checked (colbin.md 5.4)."""
@@ -174,7 +173,7 @@ class Cursor:
         low, high = LIST_RANGE[kind]
         if len(values) and (int(values.min()) < low or int(values.max()) > high):
             self.at = place
-            self.bad("an element of a list is outside of its type")
+            raise self.bad("an element of a list is outside of its type")
         return values
 
     def strings4(self, code: int, end: int) -> list[bytes]:
@@ -184,7 +183,7 @@ class Cursor:
         elif code < 11:
             count = self.number(1 << code - 7, end)
         else:
-            self.bad(f"code {code} is no count of strings")
+            raise self.bad(f"code {code} is no count of strings")
         return self._strings(count, end)
 
     def _strings(self, count: int, end: int) -> list[bytes]:
@@ -202,7 +201,7 @@ class Cursor:
     def countable(self, count: int, end: int, least: int, what: str) -> None:
         """Refuse a count whose elements, of `least` bytes each, cannot be there."""
         if count * least > end - self.at:
-            self.bad(f"{count} {what} are claimed in {end - self.at} bytes")
+            raise self.bad(f"{count} {what} are claimed in {end - self.at} bytes")
 
     def composite4(self, code: int, end: int) -> int:
         """Return where the body of a record, list, table, map or column stops (colbin.md 5.6)."""
@@ -215,11 +214,11 @@ class Cursor:
             return desc
         if desc < 0x90:
             if not desc & 8:
-                self.bad("a negative integer where an unsigned one belongs")
+                raise self.bad("a negative integer where an unsigned one belongs")
             size = desc & 7
             return self.number(8 if size == 7 else size, end) if size else 1
         if desc < 0xF8:
-            self.mismatch(desc)
+            raise self.mismatch(desc)
         return self._varint(desc, end)
 
     def signed8(self, desc: int, end: int) -> int:
@@ -228,13 +227,13 @@ class Cursor:
         if desc < 0x90:
             return self._signed(desc & 15, end)
         if desc < 0xF8:
-            self.mismatch(desc)
+            raise self.mismatch(desc)
         value = self._varint(desc, end)
         return value >> 1 ^ -(value & 1)
 
-    def mismatch(self, desc: int) -> NoReturn:
+    def mismatch(self, desc: int) -> FormatError:
         self.at -= 1
-        self.bad(f"descriptor {desc:02X} does not fit the type of the field")
+        return self.bad(f"descriptor {desc:02X} does not fit the type of the field")
 
     def _varint(self, desc: int, end: int) -> int:
         value, shift = desc & 7, 3
@@ -244,34 +243,34 @@ class Cursor:
             shift += 7
             if byte < 128:
                 if value > _U64:
-                    self.bad("a varint does not fit 64 bits")
+                    raise self.bad("a varint does not fit 64 bits")
                 return value
-        self.bad("a varint is longer than ten bytes")
+        raise self.bad("a varint is longer than ten bytes")
 
     def blob8(self, desc: int, end: int, *, packable: bool) -> bytes:
         """Return the bytes of a string or byte string, unpacked (colbin.md 6.4)."""
         if desc >> 4 != 9:
-            self.mismatch(desc)
+            raise self.mismatch(desc)
         encoding = desc >> 2 & 3
         if encoding and (not packable or encoding == 2):
-            self.bad(f"encoding {encoding} is not allowed here")
+            raise self.bad(f"encoding {encoding} is not allowed here")
         stop = self.sized(desc & 3, end)
         return self._unpacked(stop, upper=encoding == 3) if encoding else self.take(stop)
 
     def integers8(self, desc: int, kind: int, end: int) -> NDArray[np.generic]:
         """Return a list of integers of type code `kind`, range checked (colbin.md 6.5)."""
         if desc >> 4 != 10:
-            self.mismatch(desc)
+            raise self.mismatch(desc)
         width = desc >> 2 & 3
         size = self.number(4 if desc & 1 else 1, end)
         if size & (1 << width) - 1:
-            self.bad(f"a list of {size} bytes has no whole number of elements")
+            raise self.bad(f"a list of {size} bytes has no whole number of elements")
         return self._integers(self.span(size, end), width, bool(desc & 2), kind)
 
     def strings8(self, desc: int, end: int) -> list[bytes]:
         """Return a list of strings (colbin.md 6.5)."""
         if desc >> 4 != 12 or not desc & 8:
-            self.mismatch(desc)
+            raise self.mismatch(desc)
         stop = self.sized(desc & 3, end)
         found = self._strings(self.length(stop), stop)
         self.done(stop, "list of strings")
@@ -298,7 +297,7 @@ class Cursor:
                 self._varint(desc, end)
                 return
             if desc == 0xF6:
-                self.mismatch(desc)
+                raise self.mismatch(desc)
             if desc == 0xF7:
                 self.length(end)
             elif desc < 0xF3:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -94,22 +95,24 @@ def to_json(
     """
     data = bytes(message)
     k8, described = open_message(data)
-    given = schema if schema is None or isinstance(schema, Section) else Section.from_bytes(schema)
-    start = 1
-    own = None
+    table: _Table | None = None
+    if schema is not None:
+        if not isinstance(schema, Section):
+            schema = bytes(schema)
+        table = (
+            _table(schema)
+            if isinstance(schema, Section) or len(schema) <= _REMEMBERED
+            else _table.__wrapped__(schema)
+        )
+    tags, start = table, 1
     if described:
         own, start = Section.read(data, 1)
-    if given is None and own is None:
+        tags = _Table(own)
+        if table is None or table.section.is_prefix_of(own):
+            table = tags
+    if table is None or tags is None:
         raise ValueError("the message has no section of its own; pass the schema")
-    if own is None or (given is not None and not given.is_prefix_of(own)):
-        section = given
-    else:
-        section = own
-    assert section is not None
-    budget = max_text + 64 * len(data)
-    table = _Table(section, budget)
-    tags = table if own is None or own is section else _Table(own, budget)
-    walk = _Walk(data, start, tags, max_rows, max_cells, budget)
+    walk = _Walk(data, start, tags, max_rows, max_cells, max_text + 64 * len(data))
     try:
         return walk.message(table.structs[0], k8)
     except RecursionError:
@@ -131,7 +134,7 @@ class _Struct:
         self.types = [f.type for f in definition.fields]
         self.names = [quote_text(f.name) + ":" for f in definition.fields]
         self.name_chars = sum(map(len, self.names)) + 2
-        # filled by the table; records of zeros on demand: they can be large
+        # records of zeros on demand: they can be large
         self.zeros: list[str | None] = [
             None if t.code == TypeCode.RECORD else _zero_of(t.code) for t in self.types
         ]
@@ -140,37 +143,20 @@ class _Struct:
 class _Table:
     """The record types of one section."""
 
-    def __init__(self, section: Section, budget: int) -> None:
-        self.budget = budget
+    __slots__ = ("section", "structs")
+
+    def __init__(self, section: Section) -> None:
+        self.section = section
         self.structs = [_Struct(s, self) for s in section.structs]
-        self._zero: dict[int, tuple[str, int]] = {}
 
-    def zero(self, index: int, depth: int) -> str:
-        """Return a record of zeros as text; refuse what nests or grows too much (there is no cycle by value)."""
-        text, levels = self._zero_record(index, 1)
-        if depth + levels > MAX_NESTING:
-            raise FormatError("a record of zeros is nested too deeply", section="message")
-        return text
 
-    def _zero_record(self, index: int, depth: int) -> tuple[str, int]:
-        known = self._zero.get(index)
-        if known is not None:
-            return known
-        if depth > MAX_NESTING:
-            raise FormatError("a record of zeros is nested too deeply", section="message")
-        struct = self.structs[index]
-        parts = []
-        levels, chars = 1, struct.name_chars
-        for name, kind, zero in zip(struct.names, struct.types, struct.zeros, strict=True):
-            if zero is None:
-                zero, inner = self._zero_record(kind.index, depth + 1)
-                levels = max(levels, inner + 1)
-            chars += len(zero)
-            if chars > self.budget:
-                raise FormatError("a record of zeros is larger than allowed (max_text)", section="message")
-            parts.append(name + zero)
-        found = self._zero[index] = "{" + ",".join(parts) + "}", levels
-        return found
+_REMEMBERED = 1 << 16
+"""Sections up to this size are remembered: readers of many messages pass the same bytes each time."""
+
+
+@lru_cache(maxsize=64)
+def _table(schema: bytes | Section) -> _Table:
+    return _Table(schema if isinstance(schema, Section) else Section.from_bytes(schema))
 
 
 def _zero_of(code: int) -> str:
@@ -180,7 +166,7 @@ def _zero_of(code: int) -> str:
 class _Walk(Cursor):
     """One walk over one message."""
 
-    __slots__ = ("cells", "max_rows", "tags", "text")
+    __slots__ = ("cells", "max_rows", "tags", "text", "zero_records")
 
     def __init__(self, data: bytes, at: int, tags: _Table, max_rows: int, max_cells: int, text: int) -> None:
         super().__init__(data, at)
@@ -188,6 +174,7 @@ class _Walk(Cursor):
         self.max_rows = max_rows
         self.cells = max_cells
         self.text = text
+        self.zero_records: dict[_Struct, tuple[str, int]] = {}
 
     def message(self, root: _Struct, k8: bool) -> str:
         if not root.definition.envelope:
@@ -198,19 +185,41 @@ class _Walk(Cursor):
     def spend(self, chars: int) -> None:
         self.text -= chars
         if self.text < 0:
-            self.bad("the text is larger than allowed (max_text)")
+            raise self.bad("the text is larger than allowed (max_text)")
 
     def deeper(self, depth: int) -> int:
         if depth >= MAX_NESTING:
-            self.bad(f"it nests more than {MAX_NESTING} levels")
+            raise self.bad(f"it nests more than {MAX_NESTING} levels")
         return depth + 1
 
     def zero(self, struct: _Struct, place: int, depth: int) -> str:
         zero = struct.zeros[place]
         if zero is None:
-            zero = struct.table.zero(struct.types[place].index, depth)
+            zero, levels = self.zero_record(struct.table.structs[struct.types[place].index], 1)
+            if depth + levels > MAX_NESTING:
+                raise self.bad("a record of zeros is nested too deeply")
         self.spend(len(zero))
         return zero
+
+    def zero_record(self, struct: _Struct, depth: int) -> tuple[str, int]:
+        """Return a record of zeros as text and its levels; no record contains itself by value."""
+        known = self.zero_records.get(struct)
+        if known is not None:
+            return known
+        if depth > MAX_NESTING:
+            raise self.bad("a record of zeros is nested too deeply")
+        parts = []
+        levels, chars = 1, struct.name_chars
+        for name, kind, zero in zip(struct.names, struct.types, struct.zeros, strict=True):
+            if zero is None:
+                zero, inner = self.zero_record(struct.table.structs[kind.index], depth + 1)
+                levels = max(levels, inner + 1)
+            chars += len(zero)
+            if chars > self.text:
+                raise self.bad("a record of zeros is larger than allowed (max_text)")
+            parts.append(name + zero)
+        found = self.zero_records[struct] = "{" + ",".join(parts) + "}", levels
+        return found
 
     def record(self, struct: _Struct, k8: bool, end: int, depth: int) -> str:
         """Return a run up to `end` as an object; `depth` is its own level."""
@@ -237,29 +246,31 @@ class _Walk(Cursor):
             self.at += 1
             if k8:
                 if self.at >= end:
-                    self.bad("a key without a value ends the run")
+                    raise self.bad("a key without a value ends the run")
                 place = by_key.get(head)
                 if place is None:
                     if head in unknown:
-                        self.twice(head)
+                        raise self.twice(head)
                     unknown.add(head)
                     self.skip8(end)
                     continue
                 if place in found:
-                    self.twice(head)
+                    raise self.twice(head)
                 found[place] = self.field8(types[place], struct.table, end, depth)
             else:
                 place = by_key.get(head >> 4)
                 if place is None:
                     self.at -= 1
-                    self.bad(f"key {head >> 4} is not declared, and four-bit keys cannot be stepped over")
+                    raise self.bad(
+                        f"key {head >> 4} is not declared, and four-bit keys cannot be stepped over"
+                    )
                 if place in found:
-                    self.twice(head >> 4)
+                    raise self.twice(head >> 4)
                 found[place] = self.field4(types[place], struct.table, head & 15, end, depth)
         return found
 
-    def twice(self, key: int) -> NoReturn:
-        self.bad(f"key {key} is there twice")
+    def twice(self, key: int) -> FormatError:
+        return self.bad(f"key {key} is there twice")
 
     # fields
 
@@ -277,11 +288,11 @@ class _Walk(Cursor):
         if what == TypeCode.STRINGS:
             return "[" + ",".join(map(quote_bytes, self.strings4(code, end))) + "]"
         if kind.is_dynamic:
-            self.bad("a dynamic value needs eight-bit keys")
+            raise self.bad("a dynamic value needs eight-bit keys")
         stop = self.composite4(code, end)
         if what == TypeCode.MAP:
             if code & 8:
-                self.bad("a table where a map belongs")
+                raise self.bad("a table where a map belongs")
             return self.map(kind, self.element4, stop, depth)
         struct = table.structs[kind.index]
         if what != TypeCode.RECORDS:
@@ -311,13 +322,13 @@ class _Walk(Cursor):
             return self.dynamics(desc, end, depth)
         if what == TypeCode.MAP:
             if desc >> 4 != 14 or desc & 8:
-                self.mismatch(desc)
+                raise self.mismatch(desc)
             return self.map(kind, self.element8, self.sized(desc & 3, end), depth)
         struct = table.structs[kind.index]
         if what == TypeCode.RECORDS:
             return self.rows_or_table8(struct, desc, end, depth)
         if desc >> 4 != 13:
-            self.mismatch(desc)
+            raise self.mismatch(desc)
         return self.record(struct, bool(desc & 8), self.sized(desc & 3, end), self.deeper(depth))
 
     # scalars
@@ -325,7 +336,7 @@ class _Walk(Cursor):
     def scalar(self, code: int, value: int) -> str:
         low, high = INTEGER_RANGE[code]
         if not low <= value <= high:
-            self.bad(f"{value} is outside of its type")
+            raise self.bad(f"{value} is outside of its type")
         if code == TypeCode.BOOL:
             return _BOOLS[value]
         if code < TypeCode.F32:
@@ -337,14 +348,14 @@ class _Walk(Cursor):
 
     def f32(self, reversed_bits: int) -> str:
         if reversed_bits >> 32:
-            self.bad("the bits of an f32 do not fit 32 bits")
+            raise self.bad("the bits of an f32 do not fit 32 bits")
         return self.spelled(spell_f32, np.frombuffer(reversed_bits.to_bytes(4, "little"), ">f4")[0])
 
     def spelled(self, spell: Callable[..., str], value: object) -> str:
         try:
             return spell(value)
         except ValueError as exc:
-            self.bad(str(exc))
+            raise self.bad(str(exc)) from None
 
     def base64(self, data: bytes) -> str:
         return spell_base64(data)
@@ -356,9 +367,9 @@ class _Walk(Cursor):
         inner = self.deeper(depth) if self.at < stop and self.data[self.at] else depth
         count = self.length(stop)
         self.countable(count, stop, 1, "records")
-        rows = []
-        for _ in range(count):
-            rows.append(self.record(struct, struct.k8, self.span(self.length(stop), stop), inner))
+        rows = [
+            self.record(struct, struct.k8, self.span(self.length(stop), stop), inner) for _ in range(count)
+        ]
         self.done(stop, "list")
         return "[" + ",".join(rows) + "]"
 
@@ -367,7 +378,7 @@ class _Walk(Cursor):
             return self.rows8(struct, self.sized(desc & 3, end), depth)
         if desc & 0xF8 == 0xE8:
             return self.table(struct, True, self.sized(desc & 3, end), depth)
-        self.mismatch(desc)
+        raise self.mismatch(desc)
 
     def rows8(self, struct: _Struct, stop: int, depth: int) -> str:
         depth = self.deeper(depth)
@@ -378,7 +389,7 @@ class _Walk(Cursor):
         for _ in range(count):
             desc = self.byte(stop)
             if desc >> 4 != 13:
-                self.mismatch(desc)
+                raise self.mismatch(desc)
             rows.append(self.record(struct, bool(desc & 8), self.sized(desc & 3, stop), inner))
         self.done(stop, "list")
         return "[" + ",".join(rows) + "]"
@@ -388,12 +399,12 @@ class _Walk(Cursor):
         self.deeper(depth)
         rows = self.length(stop)
         if rows > self.max_rows:
-            self.bad(f"a table of {rows} rows is larger than allowed (max_rows {self.max_rows})")
+            raise self.bad(f"a table of {rows} rows is larger than allowed (max_rows {self.max_rows})")
         if not struct.definition.tabular:
-            self.bad("a table of a record type with fields that cannot be columns")
+            raise self.bad("a table of a record type with fields that cannot be columns")
         self.cells -= rows * max(1, len(struct.types))
         if self.cells < 0:
-            self.bad(
+            raise self.bad(
                 f"a table of {rows} rows and {len(struct.types)} columns is larger than allowed (max_cells)"
             )
         columns: dict[int, Sequence[str]] = {}
@@ -404,15 +415,15 @@ class _Walk(Cursor):
             place = struct.by_key.get(key)
             if place is None:
                 if not k8:
-                    self.bad(f"column {key} is not declared, and four-bit keys cannot be stepped over")
+                    raise self.bad(f"column {key} is not declared, and four-bit keys cannot be stepped over")
                 if key in unknown:
-                    self.twice(key)
+                    raise self.twice(key)
                 unknown.add(key)
                 self.at -= 1
                 self.skip8(stop)
                 continue
             if place in columns:
-                self.twice(key)
+                raise self.twice(key)
             columns[place] = self.column(struct.types[place].code, code, k8, rows, stop)
         self.spend(rows * (struct.name_chars + 5 * (len(struct.types) - len(columns))))
         cells: list[list[str]] = []
@@ -429,18 +440,18 @@ class _Walk(Cursor):
         if kind == TypeCode.STRING:
             texts = self.strings8(code, end) if k8 else self.strings4(code, end)
             if len(texts) != rows:
-                self.bad(f"a string column has {len(texts)} elements in a table of {rows} rows")
+                raise self.bad(f"a string column has {len(texts)} elements in a table of {rows} rows")
             return [quote_bytes(text) for text in texts]
         if k8:
             if code >> 4 != 11:
-                self.mismatch(code)
+                raise self.mismatch(code)
         elif code & 8:
-            self.bad("the flag of a column is set")
+            raise self.bad("the flag of a column is set")
         stop = self.sized(code & 3, end)
-        values = np.empty(rows, _COLUMN_DTYPE[TypeCode(kind)])
+        values: NDArray[Any] = np.empty(rows, _COLUMN_DTYPE[TypeCode(kind)])
         wrong = column_codec.decode(self.data[self.at : stop], values)
         if wrong:
-            self.bad(f"a column is damaged: {column_codec.WRONG[wrong]}")
+            raise self.bad(f"a column is damaged: {column_codec.WRONG[wrong]}")
         self.at = stop
         if kind == TypeCode.BOOL:
             return [_BOOLS[value] for value in values.view(np.uint8).tolist()]
@@ -504,7 +515,7 @@ class _Walk(Cursor):
         if desc == 0xF7:
             return self.typed(end, depth)
         self.at -= 1
-        self.bad(f"descriptor {desc:02X} begins no dynamic value")
+        raise self.bad(f"descriptor {desc:02X} begins no dynamic value")
 
     def dynamic_integer(self, desc: int, end: int) -> int:
         if 0x80 <= desc < 0x88:
@@ -532,7 +543,7 @@ class _Walk(Cursor):
                 key = quote_bytes(self.blob8(desc, stop, packable=False))
             else:
                 self.at -= 1
-                self.bad("the key of a map is neither string nor integer")
+                raise self.bad("the key of a map is neither string nor integer")
             parts.append(key + ":" + self.dynamic(self.byte(stop), stop, depth))
         self.done(stop, "map")
         return "{" + ",".join(parts) + "}"
@@ -540,7 +551,7 @@ class _Walk(Cursor):
     def typed(self, end: int, depth: int) -> str:
         index = self.length(end)
         if index >= len(self.tags.structs):
-            self.bad(f"a tag names record {index} of {len(self.tags.structs)}")
+            raise self.bad(f"a tag names record {index} of {len(self.tags.structs)}")
         struct = self.tags.structs[index]
         desc = self.byte(end)
         if desc >> 4 == 13:
@@ -550,9 +561,9 @@ class _Walk(Cursor):
     def dynamics(self, desc: int, end: int, depth: int) -> str:
         """Return a field of code 26: null, a list, or a typed list or table."""
         if desc == 0xF7 and (self.at >= end or self.data[self._behind_length(end)] >> 4 == 13):
-            self.bad("a single record where a list belongs")
+            raise self.bad("a single record where a list belongs")
         if desc != 0xF0 and desc != 0xF7 and desc & 0xF8 != 0xC0:
-            self.mismatch(desc)
+            raise self.mismatch(desc)
         return self.dynamic(desc, end, depth)
 
     def _behind_length(self, end: int) -> int:
@@ -560,7 +571,7 @@ class _Walk(Cursor):
         self.length(end)
         place, self.at = self.at, start
         if place >= end:
-            self.bad("it ends where a byte is expected")
+            raise self.bad("it ends where a byte is expected")
         return place
 
 
