@@ -12,7 +12,7 @@ import dataclasses
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 from .markers import FieldOptions, ScalarType, parse_tag
 from .schema import FieldDef, FieldType, Section, SectionBuilder, StructDef, TypeCode, assign_keys, kind_of
 
-__all__ = ["Definitions", "FieldSource", "RecordSource", "definitions", "record", "record_kind"]
+__all__ = ["Definitions", "FieldSource", "RecordSource", "TypeTable", "definitions", "record", "record_kind"]
 
 RecordKind = Literal["dataclass", "typeddict", "namedtuple", "attrs", "msgspec"]
 T = TypeVar("T")
@@ -155,7 +155,7 @@ def _remembered(tp: Any) -> Definitions:
 
 
 def _define(tp: Any, namespace: Mapping[str, Any] | None) -> Definitions:
-    work = _Definer(namespace)
+    work = TypeTable(namespace)
     if isinstance(tp, type) and record_kind(tp) is not None:
         work.record(tp)
         return Definitions(work.section(), work.sources())
@@ -208,13 +208,28 @@ class _Found:
     nullable: bool
 
 
-class _Definer:
-    """Walks classes in pre-order and numbers them."""
+class TypeTable:
+    """Record types by number, and the classes they come from. Grows: pre-order, first use first (colbin.md 10, 11)."""
 
-    def __init__(self, namespace: Mapping[str, Any] | None) -> None:
+    def __init__(self, namespace: Mapping[str, Any] | None = None) -> None:
         self.builder = SectionBuilder()
         self._namespace = dict(namespace or {})
         self._sources: dict[int, RecordSource] = {}
+
+    @classmethod
+    def of(cls, section: Section, records: Sequence[RecordSource | None] = ()) -> TypeTable:
+        """Return a table that begins with the types of `section`; `records` as in `Definitions`."""
+        table = cls()
+        table.builder.extend(section.structs)
+        for index, source in enumerate(records):
+            if source is not None:
+                table.builder.know(source.cls, index)
+                table._sources[index] = source
+        return table
+
+    def source(self, index: int) -> RecordSource | None:
+        """Return the Python side of record type `index`, None where only its definition is known."""
+        return self._sources.get(index)
 
     def section(self) -> Section:
         try:

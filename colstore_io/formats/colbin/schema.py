@@ -424,6 +424,10 @@ class SectionBuilder:
         for struct in structs:
             self._structs.append(struct)
 
+    def know(self, identity: Hashable, index: int) -> None:
+        """Give the definition `index` its identity."""
+        self._numbers[identity] = index
+
     def __len__(self) -> int:
         return len(self._structs)
 

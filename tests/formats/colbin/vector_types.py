@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import keyword
+import struct
 from typing import Annotated, Any
 
+import numpy as np
+
 from colstore_io.formats.colbin import markers
+from colstore_io.formats.colbin.encode import RecordRun
 from colstore_io.formats.colbin.markers import field
 
 SCALARS = {
-    **{name: getattr(markers, name) for name in ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64")},
+    **{
+        name: getattr(markers, name)
+        for name in ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64")
+    },
     "bool": bool,
     "str": str,
     "bytes": bytes,
@@ -60,9 +67,9 @@ def python_types(types: dict[str, Any]) -> dict[str, type]:
     return classes
 
 
-def root_type(case: dict[str, Any]) -> Any:
+def root_type(case: dict[str, Any], classes: dict[str, type] | None = None) -> Any:
     """Return the Python type of a vector's root."""
-    classes = python_types(case["types"])
+    classes = python_types(case["types"]) if classes is None else classes
     root = case["root"]
     if isinstance(root, str):
         return SCALARS[root]
@@ -72,3 +79,68 @@ def root_type(case: dict[str, Any]) -> Any:
     if kind == "structs":
         return list[classes[of]]
     return list[SCALARS[of]] if kind == "vec" else dict[SCALARS[of[0]], SCALARS[of[1]]]
+
+
+def f64(bits: str) -> float:
+    return struct.unpack(">d", bytes.fromhex(bits))[0]
+
+
+def f32(bits: str) -> np.float32:
+    return np.frombuffer(bytes.fromhex(bits), ">f4").astype("<f4")[0]
+
+
+def python_value(case: dict[str, Any], classes: dict[str, type]) -> Any:
+    """Return the value of a vector: records as instances, strings that are no UTF-8 as bytes."""
+
+    def of(expression: Any, value: Any) -> Any:
+        if isinstance(expression, str):
+            return scalar(expression, value)
+        ((kind, inner),) = expression.items()
+        if value is None and kind != "struct":
+            return None
+        if kind == "vec":
+            return value
+        if kind == "ptr":
+            return scalar(inner, value)
+        if kind == "map":
+            return {scalar(inner[0], k): scalar(inner[1], v) for k, v in value}
+        if kind == "structs":
+            return [record(inner, row) for row in value]
+        return record(inner, value)
+
+    def record(name: str, value: dict[str, Any]) -> Any:
+        fields = case["types"][name]["fields"]
+        return classes[name](*[of(item["t"], value[item["name"]]) for item in fields])
+
+    def scalar(name: str, value: Any) -> Any:
+        if value is None:
+            return None
+        if name == "any":
+            return dynamic(value)
+        if name == "anys":
+            return [dynamic(item) for item in value]
+        if name == "strs":
+            return [scalar("str", item) for item in value]
+        if name == "f64":
+            return f64(value)
+        if name == "f32":
+            return f32(value)
+        return bytes.fromhex(value["$hex"]) if isinstance(value, dict) else value
+
+    def dynamic(value: Any) -> Any:
+        if value is None:
+            return None
+        if "rec" in value:
+            return record(value["rec"], value["v"])
+        if "recs" in value:
+            return RecordRun(classes[value["recs"]], [record(value["recs"], row) for row in value["v"]])
+        ((kind, inner),) = value.items()
+        if kind == "l":
+            return [dynamic(item) for item in inner]
+        if kind == "m":
+            return {dynamic(k): dynamic(v) for k, v in inner}
+        if kind == "s":
+            return scalar("str", inner)
+        return {"f64": f64, "f32": f32, "x": bytes.fromhex}.get(kind, lambda v: v)(inner)
+
+    return of(case["root"], case["value"])
