@@ -81,8 +81,10 @@ cdef int64_t DEFAULT_ROWS = 1 << 22
 cdef int64_t DEFAULT_CELLS = 1 << 24
 
 
-def slot_offset(type cls not None, descriptor):
+def slot_offset(cls, descriptor):
     """Offset of the slot behind `descriptor` in instances of `cls`, -1 when it is no slot."""
+    if not isinstance(cls, type):
+        raise TypeError("cls must be a class")
     return cb_slot_offset(<PyTypeObject *>cls, <PyObject *>descriptor)
 
 

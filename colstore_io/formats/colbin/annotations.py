@@ -389,7 +389,7 @@ def _members(cls: type, kind: RecordKind) -> list[_Member]:
     if kind == "msgspec":
         config = cls.__struct_config__  # type: ignore[attr-defined]
         return [
-            _Member(name, name, None if wire == name else wire, None, True, not config.kw_only)
+            _Member(name, name, None if wire == name else wire, None, True, not getattr(config, "kw_only", False))
             for name, wire in zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True)  # type: ignore[attr-defined]
         ]
     names = cls._fields if kind == "namedtuple" else typing.get_type_hints(cls)  # type: ignore[attr-defined]
