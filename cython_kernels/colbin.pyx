@@ -47,6 +47,7 @@ cdef extern from "record_encode.h":
         PyObject *records_type
         PyObject *plan_of
         cb_plan_pointer plan_pointer
+        uint8_t first[1]
         cb_path path
     void cb_writer_open(cb_writer *w)
     void cb_writer_close(cb_writer *w)
@@ -204,6 +205,15 @@ cdef int surrogates_of(errors) except -1:
     raise ValueError(f"errors must be 'strict' or 'surrogateescape', not {errors!r}")
 
 
+cdef inline bytes message_of(cb_writer *w):
+    if w.data == w.first:
+        return PyBytes_FromStringAndSize(<char *>w.data, w.pos)
+    try:
+        return PyBytes_FromStringAndSize(<char *>w.data, w.pos)
+    finally:
+        cb_writer_close(w)
+
+
 cdef class RecordCodec:
     cdef Plan root
     cdef object plan_of
@@ -246,10 +256,7 @@ cdef class RecordCodec:
     def encode(self, value, *, bint packed5=False, errors=None):
         cdef cb_writer w
         self.write(&w, value, packed5, errors, None)
-        try:
-            return PyBytes_FromStringAndSize(<char *>w.data, w.pos)
-        finally:
-            cb_writer_close(&w)
+        return message_of(&w)
 
     def encode_into(self, bytearray buffer not None, value, *, Py_ssize_t offset=0, bint packed5=False, errors=None):
         cdef cb_writer w
@@ -268,10 +275,7 @@ cdef class RecordCodec:
         """The message as it is behind a section; `session` numbers record types, False when the section is not open."""
         cdef cb_writer w
         self.write(&w, value, packed5, errors, session)
-        try:
-            return PyBytes_FromStringAndSize(<char *>w.data, w.pos)
-        finally:
-            cb_writer_close(&w)
+        return message_of(&w)
 
     def decode(self, data, *, max_rows=None, errors=None, max_cells=None):
         cdef Py_buffer view

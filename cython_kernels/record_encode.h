@@ -723,7 +723,7 @@ KERNEL_NOINLINE int cb_write_composite(cb_writer *w, const cb_field *f, PyObject
   }
 }
 
-KERNEL_INLINE int cb_write_field(cb_writer *w, const cb_field *f, PyObject *v, int k8, int depth) {
+KERNEL_NOINLINE int cb_write_field(cb_writer *w, const cb_field *f, PyObject *v, int k8, int depth) {
   int code = f->code, optional = 0;
   if (UNLIKELY(code == CB_OPTIONAL)) {
     if (v == Py_None) return 0;
@@ -790,12 +790,92 @@ KERNEL_INLINE int cb_write_field(cb_writer *w, const cb_field *f, PyObject *v, i
   return cb_write_composite(w, f, v, k8, depth);
 }
 
+/* The run of an object with slots: exact ints and ASCII strings, most of all values, go out without a call and without
+ * touching a reference count; nothing in between can run Python code that might take the value away. */
+KERNEL_INLINE int cb_write_slots(cb_writer *w, const cb_plan *plan, PyObject *object, const int k8, int depth) {
+  uint8_t *p = w->data + w->pos;
+  for (int i = 0; i < plan->n; i++) {
+    const cb_field *f = &plan->fields[i];
+    const int code = f->code;
+    PyObject *v;
+    int bad;
+    if (LIKELY(f->offset >= 0) && LIKELY((v = *(PyObject **)((char *)object + f->offset)) != NULL)) {
+      if (UNLIKELY(w->data + w->cap - p < 2 * CB_PUT_ROOM)) {
+        w->pos = p - w->data;
+        if (cb_grow(w, 2 * CB_PUT_ROOM) < 0) return -1;
+        p = w->data + w->pos;
+      }
+      int64_t value;
+      if (code >= CB_I8 && code <= CB_U64 && LIKELY(PyLong_CheckExact(v)) && LIKELY(cb_short_int(v, &value))) {
+        if (value == 0) continue;
+        if (LIKELY(value >= cb_minimum[code] && (value < 0 || (uint64_t)value <= cb_maximum[code]))) {
+          if (k8) {
+            *p++ = f->key;
+            p = code <= CB_I64 ? cb_put_k8_signed(p, value, 0) : cb_put_k8_unsigned(p, (uint64_t)value, 0);
+          } else {
+            p = code <= CB_I64 ? cb_put_k4_signed(p, f->key << 4, value)
+                               : cb_put_k4_unsigned(p, f->key << 4, (uint64_t)value);
+          }
+          continue;
+        }
+      } else if (code == CB_STR && LIKELY(PyUnicode_CheckExact(v)) && LIKELY(PyUnicode_IS_COMPACT_ASCII(v)) &&
+                 !w->packed5) {
+        Py_ssize_t n = PyUnicode_GET_LENGTH(v);
+        if (n == 0) continue;
+        if (LIKELY(w->data + w->cap - p >= n + CB_PUT_ROOM)) {
+          if (k8) {
+            *p = f->key;
+            p = cb_put_sized(p + 1, 0x90, (uint64_t)n);
+          } else {
+            p = cb_put_k4_blob(p, f->key << 4, (uint64_t)n);
+          }
+          memcpy(p, PyUnicode_DATA(v), (size_t)n);
+          p += n;
+          continue;
+        }
+      } else if (code == CB_BOOL && LIKELY(PyBool_Check(v))) {
+        if (v == Py_True) {
+          if (k8) {
+            p[0] = f->key;
+            p[1] = 1;
+            p += 2;
+          } else {
+            *p++ = (uint8_t)(f->key << 4 | 1);
+          }
+        }
+        continue;
+      }
+    }
+    w->pos = p - w->data;
+    v = cb_get_value(plan, f, object);
+    bad = v ? cb_write_field(w, f, v, k8, depth) : -1;
+    Py_XDECREF(v);
+    if (UNLIKELY(bad < 0)) {
+      cb_step(&w->path, f->name, 0);
+      return -1;
+    }
+    p = w->data + w->pos;
+  }
+  w->pos = p - w->data;
+  return 0;
+}
+
+static int cb_write_slots_k4(cb_writer *w, const cb_plan *plan, PyObject *object, int depth) {
+  return cb_write_slots(w, plan, object, 0, depth);
+}
+
+static int cb_write_slots_k8(cb_writer *w, const cb_plan *plan, PyObject *object, int depth) {
+  return cb_write_slots(w, plan, object, 1, depth);
+}
+
 /* The run of a record, whose own level is `depth`. */
 static int cb_write_record(cb_writer *w, const cb_plan *plan, PyObject *object, int depth) {
   Py_ssize_t found = 0;
   if (UNLIKELY(depth > CB_MAX_DEPTH)) return cb_too_deep();
   if (UNLIKELY(cb_check_object(plan, object) < 0)) return -1;
   int k8 = plan->k8;
+  if (LIKELY(plan->mode == CB_MODE_SLOTS))
+    return k8 ? cb_write_slots_k8(w, plan, object, depth) : cb_write_slots_k4(w, plan, object, depth);
   for (int i = 0; i < plan->n; i++) {
     const cb_field *f = &plan->fields[i];
     PyObject *v = cb_get_value(plan, f, object);

@@ -162,14 +162,15 @@ KERNEL_INLINE int cb_short_int(PyObject *v, int64_t *out) {
   return 0;
 #else
   const PyLongObject *number = (const PyLongObject *)v;
-  switch (Py_SIZE(v)) {
-  case 0: *out = 0; return 1;
-  case 1: *out = (int64_t)number->ob_digit[0]; return 1;
-  case -1: *out = -(int64_t)number->ob_digit[0]; return 1;
-  case 2: *out = (int64_t)number->ob_digit[0] | (int64_t)number->ob_digit[1] << PyLong_SHIFT; return 1;
-  case -2: *out = -((int64_t)number->ob_digit[0] | (int64_t)number->ob_digit[1] << PyLong_SHIFT); return 1;
-  default: return 0;
+  Py_ssize_t size = Py_SIZE(v);
+  if (LIKELY(size >= -1 && size <= 1)) { /* a product, because values differ in sign and a jump would be mispredicted */
+    *out = (int64_t)size * (int64_t)number->ob_digit[0];
+    return 1;
   }
+  if (size != 2 && size != -2) return 0;
+  *out = (int64_t)number->ob_digit[0] | (int64_t)number->ob_digit[1] << PyLong_SHIFT;
+  if (size < 0) *out = -*out;
+  return 1;
 #endif
 }
 
