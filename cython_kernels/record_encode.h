@@ -501,9 +501,10 @@ static Py_ssize_t cb_begin(cb_writer *w, int k8, int key, int k4_flag, int k8_de
   return w->pos - 1;
 }
 
-static int cb_check_object(const cb_plan *plan, PyObject *object) {
+KERNEL_INLINE int cb_check_object(const cb_plan *plan, PyObject *object) {
   if (plan->type) {
-    if (LIKELY(Py_TYPE(object) == plan->type) || PyType_IsSubtype(Py_TYPE(object), plan->type)) {
+    if (LIKELY(Py_TYPE(object) == plan->type && plan->mode != CB_MODE_TUPLE)) return 0;
+    if (PyType_IsSubtype(Py_TYPE(object), plan->type)) {
       if (plan->mode == CB_MODE_TUPLE && PyTuple_GET_SIZE(object) != plan->n) {
         PyErr_Format(PyExc_ValueError, "expected %d fields, got %zd", plan->n, PyTuple_GET_SIZE(object));
         return -1;
@@ -538,7 +539,7 @@ static int cb_unknown_name(const cb_plan *plan, PyObject *dict) {
 static int cb_write_table_body(cb_writer *w, const cb_plan *plan, PyObject *items, Py_ssize_t n, int k8) {
   int64_t *values = PyMem_Malloc((size_t)n * 8);
   Py_ssize_t given = 0, found = 0;
-  int code = -1;
+  int code = -1, slots = plan->mode == CB_MODE_SLOTS;
   if (!values) {
     PyErr_NoMemory();
     return -1;
@@ -562,6 +563,23 @@ static int cb_write_table_body(cb_writer *w, const cb_plan *plan, PyObject *item
     uint64_t any = 0;
     if (f->code == CB_STR && cb_begin_strings(w, k8, f->key, n, &mark) < 0) goto done;
     for (Py_ssize_t i = 0; i < n; i++) {
+      if (slots && f->code <= CB_F64 && LIKELY(i < PySequence_Fast_GET_SIZE(items))) {
+        /* borrowed references do, as long as no Python code can run: exact types only */
+        PyObject *row = PySequence_Fast_GET_ITEM(items, i), *v;
+        uint64_t bits = 0;
+        if (LIKELY(Py_TYPE(row) == plan->type) && f->offset >= 0 &&
+            LIKELY((v = *(PyObject **)((char *)row + f->offset)) != NULL) &&
+            LIKELY(PyLong_CheckExact(v) || PyFloat_CheckExact(v) || PyBool_Check(v))) {
+          if (UNLIKELY(cb_bits_of(v, f->code, &bits) < 0)) {
+            cb_step(&w->path, f->name, 0);
+            cb_step(&w->path, NULL, i);
+            goto done;
+          }
+          values[i] = (int64_t)bits;
+          any |= bits;
+          continue;
+        }
+      }
       PyObject *item = cb_item(items, i), *value = NULL;
       int bad = 0;
       if (!item || cb_check_object(plan, item) < 0) {
