@@ -5,6 +5,7 @@ Access pattern: one record at a time, its fields in declaration order; objects w
 offsets. The loops are in record_encode.h and record_decode.h, the primitives of the wire in wire.h.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -253,11 +254,13 @@ cdef class RecordCodec:
             cb_locate(&w.path)
         return 0
 
+    @cython.binding(False)  # a plain method is called 10 ns faster
     def encode(self, value, *, bint packed5=False, errors=None):
         cdef cb_writer w
         self.write(&w, value, packed5, errors, None)
         return message_of(&w)
 
+    @cython.binding(False)  # a plain method is called 10 ns faster
     def encode_into(self, bytearray buffer not None, value, *, Py_ssize_t offset=0, bint packed5=False, errors=None):
         cdef cb_writer w
         if not 0 <= offset <= PyByteArray_GET_SIZE(buffer):
@@ -277,6 +280,7 @@ cdef class RecordCodec:
         self.write(&w, value, packed5, errors, session)
         return message_of(&w)
 
+    @cython.binding(False)  # a plain method is called 10 ns faster
     def decode(self, data, *, max_rows=None, errors=None, max_cells=None):
         cdef Py_buffer view
         if PyBytes_CheckExact(data):
