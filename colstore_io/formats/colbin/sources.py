@@ -20,7 +20,7 @@ from .schema import FieldDef, FieldType, Section, StructDef, TypeCode
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ColumnSource", "column_source", "named_columns", "rows_section"]
+__all__ = ["ColumnSource", "column_source", "named_columns", "rows_section", "scalar_code"]
 
 _CODE_OF = {dtype.str.lstrip("<>|="): code for code, dtype in enumerate(SCALAR_DTYPES)}
 _LIST_CODES = {"i1": 13, "i2": 14, "i4": 15, "i8": 16, "u2": 17, "u4": 18, "u8": 19}
@@ -132,7 +132,8 @@ def column_source(name: str, data: Any, *, like: RecordColumn | None = None) -> 
     )
 
 
-def _scalar_code(name: str, dtype: np.dtype[Any]) -> int:
+def scalar_code(name: str, dtype: np.dtype[Any]) -> int:
+    """Return the type code of a column of booleans, integers, float32 or float64; `TypeError` for other dtypes."""
     code = _CODE_OF.get(dtype.str.lstrip("<>|="))
     if code is None:
         raise TypeError(f"column {name!r}: colbin has no type for {dtype}; convert it first")
@@ -142,7 +143,7 @@ def _scalar_code(name: str, dtype: np.dtype[Any]) -> int:
 def _of_numpy(name: str, data: NDArray[Any]) -> ColumnSource:
     if data.ndim != 1:
         raise ValueError(f"column {name!r} has {data.ndim} dimensions, not 1")
-    code = _scalar_code(name, data.dtype)
+    code = scalar_code(name, data.dtype)
     values = np.ascontiguousarray(data, SCALAR_DTYPES[code])
     return ColumnSource(RecordColumn(name, code), len(values), values)
 
@@ -167,7 +168,7 @@ def _of_arrow(name: str, data: Any) -> ColumnSource:
         return ColumnSource(RecordColumn(name, 0, validity is not None), rows, values, validity)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         dtype = np.dtype(kind.to_pandas_dtype())
-        code = _scalar_code(name, dtype)
+        code = scalar_code(name, dtype)
         values = _values(array, dtype)
         return ColumnSource(RecordColumn(name, code, validity is not None), rows, values, validity)
     if pa.types.is_null(kind):
