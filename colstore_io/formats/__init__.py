@@ -39,6 +39,8 @@ __all__ = [
     "ShardMeta",
     "Statistics",
     "detect",
+    "format_named",
+    "known_formats",
     "verify_location",
 ]
 
@@ -394,40 +396,60 @@ class Format(Protocol):
         ...
 
 
-def read_statistics(files: Sequence[ByteFile], metas: Sequence[ShardMeta]) -> list[ShardMeta]:
-    """Return `metas`, all of one format, with the statistics that the files have."""
+def known_formats() -> tuple[Format, ...]:
+    """Return every format there is. Imported when first asked for."""
+    from .colbin import FORMAT as COLBIN
     from .cstore import FORMAT as CSTORE
 
-    known: Format = CSTORE
-    return known.read_statistics(files, metas)
+    return CSTORE, COLBIN
+
+
+def format_named(name: str) -> Format:
+    """Return the format of `ShardMeta.format`; `KeyError` if there is none."""
+    return {known.name: known for known in known_formats()}[name]
+
+
+def read_statistics(files: Sequence[ByteFile], metas: Sequence[ShardMeta]) -> list[ShardMeta]:
+    """Return `metas`, all of one format, with the statistics that the files have."""
+    return format_named(metas[0].format).read_statistics(files, metas) if metas else []
 
 
 def read_blocks(files: Sequence[ByteFile], metas: Sequence[ShardMeta]) -> list[Statistics | None]:
     """Return for each file its bounds per `BLOCK_ROWS` rows, None where there is no index that fits."""
-    from .cstore import FORMAT as CSTORE
-
-    known: Format = CSTORE
-    return known.read_blocks(files, metas)
+    return format_named(metas[0].format).read_blocks(files, metas) if metas else []
 
 
 def detect(head: bytes | memoryview, path: str) -> Format:
     """Return the format of a file by its first bytes.
+
+    A file that begins with D4 or DC is one colbin message that carries its types; D0 and D8 begin messages that
+    need a schema from elsewhere.
 
     Raises
     ------
     FormatError
         If no format begins like this.
     """
-    from .cstore import FORMAT as CSTORE
-
     start = bytes(head[:8])
-    if start == CSTORE.magic:
-        known: Format = CSTORE
-        return known
     if not start:
         raise FormatError("the file is empty (0 bytes), not a colstore file", path=path, offset=0)
+    known = known_formats()
+    for one in known:
+        if start.startswith(one.magic):
+            return one
+    if start[0] in (0xD4, 0xDC):
+        return format_named("colbin")
+    if start[0] in (0xD0, 0xD8):
+        raise FormatError(
+            f"a colbin message without its types (root byte {start[0]:02X}) is no file that can be opened; decode it "
+            "with the section or the types it was written from, or put messages into a log (LogWriter)",
+            path=path,
+            offset=0,
+            section="magic",
+        )
+    expected = " or ".join(repr(one.magic) for one in known)
     raise FormatError(
-        f"not a colstore file: it begins with {start!r}, expected {CSTORE.magic!r}",
+        f"not a colstore file: it begins with {start!r}, expected {expected}",
         path=path,
         offset=0,
         section="magic",

@@ -1,8 +1,8 @@
 """Segments of a log to columns.
 
-A segment is a run of whole messages, at most 64 Ki rows and 1 MiB unless a single one is larger. Decoding one checks the
-checksum of every message in it, then fills outputs column by column: a kernel reads all messages that are rows at
-once; of messages that are lists each is decoded into its slice.
+A segment is a run of whole messages, at most 64 Ki rows and 1 MiB unless a single one is larger. Decoding one checks
+the checksum of every message in it, then fills outputs column by column: a kernel reads all messages that are rows
+at once; of messages that are lists each is decoded into its slice.
 """
 
 from __future__ import annotations
@@ -158,7 +158,9 @@ class LogDecoder:
                 continue
             given = None
             if out is not None and whole:
-                given = next((o for c, o in zip(columns, out, strict=True) if self.columns[c] == column), None)
+                given = next(
+                    (o for c, o in zip(columns, out, strict=True) if self.columns[c] == column), None
+                )
             if given is not None and given.flags.c_contiguous:
                 targets.append(given.view(dtype))
             elif allocate is not None:
@@ -224,11 +226,22 @@ class LogDecoder:
         start, length = np.empty((2, high - low), np.int64)
         zstd = np.empty(high - low, np.uint8)
         code, bad = kernel.open_all(
-            window, base, self.offset[low:high], self.size[low:high], self.stored[low:high], start, length, zstd
+            window,
+            base,
+            self.offset[low:high],
+            self.size[low:high],
+            self.stored[low:high],
+            start,
+            length,
+            zstd,
         )
         if code:
-            what = "its checksum does not fit" if code == kernel.CRC else "it is not what was found when opening"
-            raise FormatError(f"message {low + bad} is damaged: {what}", offset=int(self.offset[low + bad]) - base)
+            what = (
+                "its checksum does not fit" if code == kernel.CRC else "it is not what was found when opening"
+            )
+            raise FormatError(
+                f"message {low + bad} is damaged: {what}", offset=int(self.offset[low + bad]) - base
+            )
         if not zstd.any():
             return window, start, length
         pieces = []
@@ -278,15 +291,16 @@ class LogDecoder:
                 raise FormatError(
                     f"message {low + number} holds {span.rows} rows, its frame says {stop - at}", offset=begin
                 )
-            check_size(
-                span.rows, len(chosen.struct.fields), max_rows=self.max_rows, max_cells=self.max_cells
-            )
+            check_size(span.rows, len(chosen.struct.fields), max_rows=self.max_rows, max_cells=self.max_cells)
             outs = [None if target is None else target[at:stop] for target in targets]
             parts.append(decode_list(window, span, chosen, outs, errors=self.errors, threads=threads))
             at = stop
         if len(parts) == 1:
             return parts[0]
-        return [_joined(chosen, number, [p[number] for p in parts], targets[number]) for number in range(len(targets))]
+        return [
+            _joined(chosen, number, [p[number] for p in parts], targets[number])
+            for number in range(len(targets))
+        ]
 
     def _bare(
         self, window: Buffer, chosen: ListColumns, targets: list[NDArray[Any] | None], threads: int

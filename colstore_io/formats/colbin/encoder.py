@@ -65,7 +65,9 @@ class FrameBounds:
             if known is None or known.minimum.dtype != self._dtypes[number]:
                 found += [(0, 0, False)] * count
             else:
-                found += zip(known.minimum.tolist(), known.maximum.tolist(), known.usable.tolist(), strict=True)
+                found += zip(
+                    known.minimum.tolist(), known.maximum.tolist(), known.usable.tolist(), strict=True
+                )
 
     def arrays(self) -> dict[int, Bounds]:
         """Return the bounds by column number; columns that have none anywhere are left out."""
@@ -74,7 +76,9 @@ class FrameBounds:
             if any(usable for _, _, usable in found):
                 low, high, usable = zip(*found, strict=True)
                 dtype = self._dtypes[number]
-                result[number] = Bounds(np.array(low, dtype), np.array(high, dtype), np.array(usable, np.bool_))
+                result[number] = Bounds(
+                    np.array(low, dtype), np.array(high, dtype), np.array(usable, np.bool_)
+                )
         return result
 
 
@@ -179,7 +183,12 @@ def storable(data: NDArray[Any] | pa.Array) -> Any:
     import pyarrow as pa
 
     kind = data.type
-    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_time64(kind) or pa.types.is_date64(kind):
+    if (
+        pa.types.is_timestamp(kind)
+        or pa.types.is_duration(kind)
+        or pa.types.is_time64(kind)
+        or pa.types.is_date64(kind)
+    ):
         return data.cast(pa.int64()) if not pa.types.is_date64(kind) else data.view(pa.int64())
     if pa.types.is_date32(kind):
         return data.view(pa.int32()).cast(pa.int64())

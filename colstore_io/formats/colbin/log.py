@@ -101,11 +101,15 @@ def header_size(head: Buffer, path: str) -> int:
     """Return how many bytes the header has, from its first `HEAD_BYTES`."""
     if len(head) < HEAD_BYTES:
         raise TruncatedFileError(
-            f"the file has {len(head)} bytes, a log's header has {HEAD_BYTES} at least", path=path, section="header"
+            f"the file has {len(head)} bytes, a log's header has {HEAD_BYTES} at least",
+            path=path,
+            section="header",
         )
     magic, version, flags, end, section, _ = _HEAD.unpack_from(head)
     if magic != MAGIC:
-        raise FormatError(f"not a log of messages: it begins with {magic!r}", path=path, offset=0, section="magic")
+        raise FormatError(
+            f"not a log of messages: it begins with {magic!r}", path=path, offset=0, section="magic"
+        )
     if version != VERSION or flags:
         raise UnsupportedFeatureError(
             f"version {version} with flags {flags:#x} of the log format is not known here; use a newer colstore_io",
@@ -115,7 +119,10 @@ def header_size(head: Buffer, path: str) -> int:
         )
     if end < HEAD_BYTES + section or end > MAX_PAYLOAD:
         raise FormatError(
-            f"a header of {end} bytes cannot hold a section of {section}", path=path, offset=12, section="header"
+            f"a header of {end} bytes cannot hold a section of {section}",
+            path=path,
+            offset=12,
+            section="header",
         )
     return int(end)
 
@@ -130,7 +137,9 @@ def parse_header(head: Buffer, path: str) -> LogHeader:
     """
     end = header_size(head, path)
     if len(head) < end:
-        raise TruncatedFileError(f"the header has {end} bytes, the file {len(head)}", path=path, section="header")
+        raise TruncatedFileError(
+            f"the header has {end} bytes, the file {len(head)}", path=path, section="header"
+        )
     view = memoryview(head)
     size = int.from_bytes(view[16:20], "little")
     if _crc(view[:20], view[HEAD_BYTES:end]) != view[20:24]:
@@ -150,7 +159,10 @@ def parse_header(head: Buffer, path: str) -> LogHeader:
             raise ValueError("'attrs' is no object")
     except (ValueError, RecursionError, AttributeError) as exc:
         raise FormatError(
-            f"the description of the columns is damaged: {exc}", path=path, offset=HEAD_BYTES + size, section="header"
+            f"the description of the columns is damaged: {exc}",
+            path=path,
+            offset=HEAD_BYTES + size,
+            section="header",
         ) from exc
     return LogHeader(section, columns, attrs, end)
 
@@ -229,7 +241,11 @@ def encode_index(frames: Frames) -> bytes:
         data = column_codec.encode(np.ascontiguousarray(values))
         return len(data).to_bytes(4, "little") + data
 
-    parts = [struct.pack("<II", len(frames.size), len(frames.bounds)), column(frames.size), column(frames.rows)]
+    parts = [
+        struct.pack("<II", len(frames.size), len(frames.bounds)),
+        column(frames.size),
+        column(frames.rows),
+    ]
     for number, bounds in frames.bounds.items():
         parts += [
             number.to_bytes(4, "little"),
@@ -239,11 +255,13 @@ def encode_index(frames: Frames) -> bytes:
             column(bounds.usable),
         ]
     index = b"".join(parts)
-    return index + _TRAILER.pack(frames.end, len(index), int.from_bytes(_crc(index), "little"), _TRAILER_MAGIC)
+    return index + _TRAILER.pack(
+        frames.end, len(index), int.from_bytes(_crc(index), "little"), _TRAILER_MAGIC
+    )
 
 
 def index_place(trailer: Buffer, file_size: int) -> tuple[int, int] | None:
-    """Return offset and size of the index that the last `TRAILER_BYTES` of a file lead to; None if they are no trailer."""
+    """Return offset and size of the index that the last `TRAILER_BYTES` of a file lead to; None if they do not."""
     if len(trailer) < TRAILER_BYTES:
         return None
     offset, size, _, magic = _TRAILER.unpack_from(trailer)
@@ -310,7 +328,9 @@ def scan(file: ByteFile, begin: int) -> Frames:
     """
     frames = last_whole(file, _walk(file, begin))
     if frames.end < file.size and not frames.torn:
-        frames = replace(frames, torn=f"{file.size - frames.end} bytes behind the last whole message are no message")
+        frames = replace(
+            frames, torn=f"{file.size - frames.end} bytes behind the last whole message are no message"
+        )
     return frames
 
 
@@ -381,4 +401,7 @@ def check_frames(file: ByteFile, frames: Frames, low: int, high: int) -> tuple[i
     )
     if not code:
         return None
-    return low + bad, "its checksum does not fit" if code == kernel.CRC else "its header is not what the index says"
+    return (
+        low + bad,
+        "its checksum does not fit" if code == kernel.CRC else "its header is not what the index says",
+    )

@@ -76,7 +76,11 @@ def log_table(header: LogHeader, table: str | None, path: str, *, strict: bool =
         what = ", ".join(map(repr, found.skipped)) or "none"
         raise FormatError(
             f"fields that a table cannot show: {what}"
-            + (f"; lists of records to choose by table=: {', '.join(repr(f.name) for f in lists)}" if lists else ""),
+            + (
+                f"; lists of records to choose by table=: {', '.join(repr(f.name) for f in lists)}"
+                if lists
+                else ""
+            ),
             path=path,
             section="section",
         )
@@ -117,7 +121,9 @@ def _field(column: RecordColumn, extra: Mapping[str, Any]) -> Field:
     tz, ordered, categories = extra.get("tz"), extra.get("ordered"), extra.get("categories")
     if not (tz is None or isinstance(tz, str)) or not (ordered is None or isinstance(ordered, bool)):
         raise ValueError("tz or ordered")
-    if not (categories is None or (isinstance(categories, list) and all(isinstance(c, str) for c in categories))):
+    if not (
+        categories is None or (isinstance(categories, list) and all(isinstance(c, str) for c in categories))
+    ):
         raise ValueError("categories")
     return Field(
         column.name,
@@ -171,7 +177,9 @@ def column_of(field: Field) -> RecordColumn:
     if code is None:
         raise TypeError(f"column {field.name!r}: colbin has no type for {field.logical}; convert it first")
     if optional and code != TypeCode.STRING:
-        raise TypeError(f"column {field.name!r}: colbin has optional scalars and text, no optional {field.logical}")
+        raise TypeError(
+            f"column {field.name!r}: colbin has optional scalars and text, no optional {field.logical}"
+        )
     return RecordColumn(field.name, code, optional)
 
 

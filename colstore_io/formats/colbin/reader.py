@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,8 @@ from .. import ReadOptions, ShardMeta, Statistics
 from .decoder import LogDecoder, _decompressed, cut_segments, root_is_k8
 from .layout import list_fields, parsed_section
 from .log import (
-    HEAD_BYTES,
     MAGIC,
     TRAILER_BYTES,
-
     Frames,
     LogHeader,
     header_size,
@@ -65,7 +63,9 @@ def read_metadata(
     logs = [number for number, head in enumerate(heads) if bytes(head[:8]) == MAGIC]
     frames = dict(zip(logs, frames_of([files[n] for n in logs], [heads[n] for n in logs]), strict=True))
     return [
-        _log_meta(file, *frames[number], chosen) if number in frames else _message_meta(file, heads[number], chosen)
+        _log_meta(file, *frames[number], chosen)
+        if number in frames
+        else _message_meta(file, heads[number], chosen)
         for number, file in enumerate(files)
     ]
 
@@ -252,6 +252,8 @@ def _statistics(table: LogTable, bounds: Any, cuts: NDArray[np.int64]) -> Statis
         minimum[field.name] = np.minimum.reduceat(found.minimum, starts).view(field.native_dtype)
         maximum[field.name] = np.maximum.reduceat(found.maximum, starts).view(field.native_dtype)
         usable[field.name] = np.logical_and.reduceat(found.usable, starts)
+        if field.dtype.kind in "Mm":
+            usable[field.name] &= ~np.isnat(minimum[field.name])  # a missing time is the smallest integer
     return Statistics(minimum, maximum, usable) if minimum else None
 
 
@@ -309,7 +311,8 @@ def inspect_file(file: ByteFile, head: memoryview, options: ReadOptions | None =
     header = header or LogHeader(meta.decoder.section)
     table = log_table(header, chosen.table, file.spelling)
     columns = tuple(
-        FieldInfo(f.name, (f.logical or "object") if f.variable else f.dtype.str, f.optional) for f in table.schema
+        FieldInfo(f.name, (f.logical or "object") if f.variable else f.dtype.str, f.optional)
+        for f in table.schema
     )
     lists = tuple(f.name for f in list_fields(parsed_section(header.section)))
     return LogInfo(
@@ -324,5 +327,3 @@ def inspect_file(file: ByteFile, head: memoryview, options: ReadOptions | None =
         indexed,
         torn,
     )
-
-

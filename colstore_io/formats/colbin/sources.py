@@ -93,7 +93,9 @@ def named_columns(data: Any) -> list[tuple[str, Any]]:
     elif hasattr(data, "iloc") and hasattr(data, "columns"):
         table = pa.Table.from_pandas(data, preserve_index=False)
     else:
-        raise TypeError(f"cannot take columns from {type(data).__name__}; pass an Arrow table, a DataFrame or a mapping")
+        raise TypeError(
+            f"cannot take columns from {type(data).__name__}; pass an Arrow table, a DataFrame or a mapping"
+        )
     return list(zip(table.schema.names, table.columns, strict=True))
 
 
@@ -176,7 +178,9 @@ def _of_arrow(name: str, data: Any) -> ColumnSource:
     text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if text or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         if validity is not None and not text:
-            raise ValueError(f"column {name!r}: bytes cannot be null, an empty value reads back as null or empty alike")
+            raise ValueError(
+                f"column {name!r}: bytes cannot be null, an empty value reads back as null or empty alike"
+            )
         offsets, content = _text_buffers(array)
         column = RecordColumn(name, TypeCode.STRING if text else TypeCode.BYTES, validity is not None)
         return ColumnSource(column, rows, None, validity, offsets, None, content)
@@ -201,7 +205,9 @@ def _offsets(array: pa.Array) -> NDArray[np.int64]:
     buffer = array.buffers()[1]
     if buffer is None or not buffer.size:
         return np.zeros(len(array) + 1, np.int64)
-    return np.frombuffer(buffer, dtype, len(array) + 1, array.offset * dtype.itemsize).astype(np.int64, copy=False)
+    return np.frombuffer(buffer, dtype, len(array) + 1, array.offset * dtype.itemsize).astype(
+        np.int64, copy=False
+    )
 
 
 def _text_buffers(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
@@ -214,7 +220,9 @@ def _of_lists(name: str, array: pa.Array) -> ColumnSource:
 
     kind, rows = array.type.value_type, len(array)
     if array.null_count or array.values.null_count:
-        raise ValueError(f"column {name!r}: lists and their elements cannot be null; an empty list and none are alike")
+        raise ValueError(
+            f"column {name!r}: lists and their elements cannot be null; an empty list and none are alike"
+        )
     offsets, child = _offsets(array), array.values
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         inner, content = _text_buffers(child)

@@ -29,7 +29,9 @@ def verify_file(file: ByteFile) -> list[Problem]:
         if bytes(head[:8]) == MAGIC:
             ((header, frames),) = frames_of([file], [head])
             if not frames.indexed:
-                problems.append(Problem("notice", "there is no sound index: it was not closed", "index", frames.end))
+                problems.append(
+                    Problem("notice", "there is no sound index: it was not closed", "index", frames.end)
+                )
                 if frames.torn:
                     problems.append(Problem("notice", frames.torn, "frames", frames.end))
             else:
@@ -39,7 +41,9 @@ def verify_file(file: ByteFile) -> list[Problem]:
                     np.array_equal(walked.size[:count], frames.size)
                     and np.array_equal(walked.rows[:count], frames.rows)
                 ):
-                    problems.append(Problem("error", "the index and the messages differ", "index", frames.end))
+                    problems.append(
+                        Problem("error", "the index and the messages differ", "index", frames.end)
+                    )
             for number in range(len(frames.size)):
                 wrong = check_frames(file, frames, number, number + 1)
                 if wrong is not None:
