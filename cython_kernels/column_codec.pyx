@@ -99,7 +99,7 @@ def best_isa():
     return BEST_ISA
 
 
-def encode(values, *, isa=None):
+def encode(values not None, *, isa=None):
     cdef Py_buffer view
     cdef int kind, version = pick_isa(isa)
     cdef int64_t n, size
