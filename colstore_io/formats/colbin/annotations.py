@@ -389,7 +389,9 @@ def _members(cls: type, kind: RecordKind) -> list[_Member]:
     if kind == "msgspec":
         config = cls.__struct_config__  # type: ignore[attr-defined]
         return [
-            _Member(name, name, None if wire == name else wire, None, True, not getattr(config, "kw_only", False))
+            _Member(
+                name, name, None if wire == name else wire, None, True, not getattr(config, "kw_only", False)
+            )
             for name, wire in zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True)  # type: ignore[attr-defined]
         ]
     names = cls._fields if kind == "namedtuple" else typing.get_type_hints(cls)  # type: ignore[attr-defined]
@@ -398,14 +400,21 @@ def _members(cls: type, kind: RecordKind) -> list[_Member]:
 
 def _presence(hint: Any, cls: type, name: str, kind: RecordKind) -> tuple[Any, bool]:
     """Strip what a TypedDict says about a key's presence; return the rest and whether the key is required."""
-    while get_origin(hint) in (typing.Required, typing.NotRequired, *_READ_ONLY):
-        (hint,) = get_args(hint)
-    if get_origin(hint) is Annotated:
-        inner = get_args(hint)[0]
-        stripped, _ = _presence(inner, cls, name, "dataclass")
-        if stripped is not inner:
-            hint = Annotated[(stripped, *hint.__metadata__)]
-    return hint, kind != "typeddict" or name in cls.__required_keys__  # type: ignore[attr-defined]
+    # `__required_keys__` does not know the qualifiers of annotations that were strings
+    required = kind != "typeddict" or name in cls.__required_keys__  # type: ignore[attr-defined]
+    extras: tuple[Any, ...] = ()
+    while True:
+        origin = get_origin(hint)
+        if origin is Annotated:
+            extras = (*hint.__metadata__, *extras)
+            hint = hint.__origin__
+        elif origin in (typing.Required, typing.NotRequired, *_READ_ONLY):
+            if origin in (typing.Required, typing.NotRequired):
+                required = origin is typing.Required
+            (hint,) = get_args(hint)
+        else:
+            break
+    return (Annotated[(hint, *extras)] if extras else hint), required
 
 
 _READ_ONLY = tuple(filter(None, [getattr(typing, "ReadOnly", None)]))
