@@ -1,6 +1,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 SLOTS: int
 ATTRIBUTES: int
 TUPLE: int
@@ -66,3 +69,6 @@ class RecordCodec:
     def _read_section(
         self, data: bytes | bytearray | memoryview
     ) -> tuple[int, tuple[Plan, ...] | None]: ...
+
+def join(messages: Sequence[bytes], offsets: NDArray[np.int64]) -> bytes:
+    """Return the messages, bytes objects, one behind the other; `offsets`, shape (n + 1,), gets where each begins."""

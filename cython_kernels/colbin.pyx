@@ -356,3 +356,30 @@ cdef cb_plan **table_of(tuple plans) except NULL:
             raise TypeError("a plan was expected")
         table[i] = &(<Plan>plans[i]).plan
     return table
+
+
+def join(messages, int64_t[::1] offsets not None):
+    """The messages, bytes objects in a list or tuple, one behind the other; `offsets` gets where each begins and ends."""
+    cdef Py_ssize_t n = len(messages), i, size
+    cdef int64_t total = 0
+    cdef char *target
+    cdef bytes joined
+    cdef list items = messages if type(messages) is list else list(messages)
+    if offsets.shape[0] != n + 1 or len(items) != n:
+        raise ValueError("offsets must have one element more than there are messages")
+    offsets[0] = 0
+    for i in range(n):
+        if not PyBytes_CheckExact(items[i]):
+            raise TypeError("messages are bytes objects here")
+        total += PyBytes_GET_SIZE(items[i])
+        offsets[i + 1] = total
+    joined = PyBytes_FromStringAndSize(NULL, total)
+    target = PyBytes_AS_STRING(joined)
+    for i in range(n):
+        # the list may have changed in another thread of a build without a global lock
+        item = items[i]
+        size = offsets[i + 1] - offsets[i]
+        if not PyBytes_CheckExact(item) or PyBytes_GET_SIZE(item) != size:
+            raise ValueError("the messages changed while they were read")
+        memcpy(target + offsets[i], PyBytes_AS_STRING(item), size)
+    return joined

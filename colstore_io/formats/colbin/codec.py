@@ -6,16 +6,24 @@ A `Codec` is made once per type and used many times; it may be used by several t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import FormatError
 from ...kernels import colbin as kernel
 from .annotations import Definitions, definitions
 from .dynamic import OpenSection, PlanTable
+from .messages import decode_columns, encode_rows
 from .plan import schema_plans, typed_plans
 from .schema import MAX_ROWS, Section
+from .tables import MAX_CELLS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Codec", "SchemaCodec", "decode", "encode"]
 
@@ -31,6 +39,7 @@ class _Codec(kernel.RecordCodec):
     """The record types as they travel; ``schema.to_bytes()`` is the section that a reader needs once."""
     _definitions: Definitions | None
     _table: PlanTable
+    _bytes: bytes | None = None
 
     def encode_self_describing(
         self, value: Any, *, packed5: bool = False, errors: Errors = "strict"
@@ -45,6 +54,28 @@ class _Codec(kernel.RecordCodec):
         body = self._encode_described(value, packed5, errors, session or False)
         section = session.section() if session else self.schema
         return bytes((body[0] | 4,)) + section.to_bytes() + body[1:]
+
+    def decode_columns(
+        self,
+        messages: Sequence[Buffer] | tuple[Buffer, NDArray[np.integer[Any]]],
+        *,
+        columns: Sequence[str] | None = None,
+        errors: Errors = "strict",
+        max_cells: int = MAX_CELLS,
+    ) -> dict[str, NDArray[Any] | pa.Array]:
+        """Decode many messages, one row each, straight into columns; see `messages.decode_columns`."""
+        return decode_columns(self._schema_bytes, messages, columns=columns, errors=errors, max_cells=max_cells)
+
+    def encode_rows(self, data: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Encode each row of columns as a message of its own; see `messages.encode_rows`."""
+        return encode_rows(self._schema_bytes, data)
+
+    @property
+    def _schema_bytes(self) -> bytes:
+        known = self._bytes
+        if known is None:
+            known = self._bytes = self.schema.to_bytes()
+        return known
 
     def _outgoing(self, value: Any) -> Any:
         return value
