@@ -16,6 +16,7 @@ from .opening import OpenOptions, is_buffer, open_source
 from .storage import IOStats
 from .tables import Dataset, Reader, Table
 from .writing import compaction, shards
+from .writing import encoding as encoded
 from .writing import writer as writing
 from .writing.appender import Appender
 from .writing.indexing import index
@@ -41,6 +42,10 @@ __all__ = [
 ]
 
 
+FORMATS = ("cstore", "columns", "colbin")
+"""What `store` and `create` can write."""
+
+
 def open(
     path: Any,
     *,
@@ -54,6 +59,11 @@ def open(
     on_mismatch: Literal["strict", "drop"] = "strict",
     on_empty_file: Literal["error", "skip"] = "error",
     ignore_manifest: bool = False,
+    strict: bool = False,
+    table: str | None = None,
+    errors: Literal["strict", "surrogateescape"] = "strict",
+    max_rows: int | None = None,
+    max_decoded_bytes: int | None = None,
 ) -> Reader | Dataset:
     """Open a file, or several as one table.
 
@@ -84,6 +94,16 @@ def open(
         What to do with a file of 0 bytes.
     ignore_manifest : bool, default False
         Read all members of a directory in natural order, as if it had no generation manifest.
+    strict : bool, default False
+        Of columns files: refuse at once a file that names a tokenizer which is not registered, instead of when a
+        tokenized column is read.
+    table : str, optional
+        Of logs of messages: the field whose list of records is the table. Default: the only one there is.
+    errors : {"strict", "surrogateescape"}, default "strict"
+        Text that is not UTF-8 raises `FormatError`; with "surrogateescape" text columns are handed out as binary.
+    max_rows, max_decoded_bytes : int, optional
+        Of encoded formats: rows that one segment may claim, and bytes that one of its columns may decode to. A small
+        hostile file can claim a lot; a reader of files from strangers sets limits.
 
     Returns
     -------
@@ -109,6 +129,11 @@ def open(
         "on_mismatch": on_mismatch,
         "on_empty_file": on_empty_file,
         "ignore_manifest": ignore_manifest,
+        "strict": strict,
+        "table": table,
+        "errors": errors,
+        "max_rows": max_rows,
+        "max_decoded_bytes": max_decoded_bytes,
     }
     if madvise != "default":
         options["madvise"] = madvise
@@ -124,6 +149,7 @@ def store(
     path: Any,
     *,
     mode: Literal["create", "recreate"] = "create",
+    format: str | None = None,
     statistics: bool = False,
     strings: Literal["unicode", "bytes"] = "unicode",
     string_width: Mapping[str, int] | None = None,
@@ -134,7 +160,7 @@ def store(
     batch_size: int | str | None = "auto",
     show_progress: bool | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    **open_options: Any,
+    **options: Any,
 ) -> Reader:
     """Write a table to one file, whole or not at all, and open it.
 
@@ -146,6 +172,9 @@ def store(
         Local path or fsspec URL.
     mode : {"create", "recreate"}, default "create"
         "create" raises `FileExistsError` if the file exists, "recreate" replaces it.
+    format : {"cstore", "columns", "colbin"}, optional
+        Default: what the suffix says (``.abcd``, ``.colbin``), else "cstore". The arguments from `statistics` to
+        `batch_size`, but for `nullable`, belong to "cstore".
     statistics : bool, default False
         Add minimum and maximum per record and column, which lets predicates skip records.
     strings : {"unicode", "bytes"}, default "unicode"
@@ -164,8 +193,9 @@ def store(
         Steps of the progress bar; the bytes written do not depend on them.
     storage_options : mapping, optional
         Passed to fsspec for URLs.
-    **open_options
-        Passed to `open` for the returned reader.
+    **options
+        Of the format's encoder (``compression=``, ``encoding=``, ``optimize=``, ``row_group_size=``, ... of
+        "columns"); all others are passed to `open` for the returned reader.
 
     Returns
     -------
@@ -180,6 +210,29 @@ def store(
     WriterLockedError
         If another writer holds the file.
     """
+    kind = _format_name(path, format)
+    if kind != "cstore":
+        _refuse_options(
+            kind,
+            statistics=statistics,
+            strings=strings != "unicode",
+            string_width=string_width,
+            attrs=attrs,
+            column_attrs=column_attrs,
+            compact=compact,
+        )
+        encoding, open_options = _split_options(kind, options)
+        encoded.store_encoded(
+            data,
+            path,
+            format=kind,
+            mode=mode,
+            nullable=nullable,
+            storage_options=storage_options,
+            **encoding,
+        )
+        return Reader(path, storage_options=storage_options, **open_options)
+    open_options = options
     OpenOptions.checked(**open_options)
     writing.store_file(
         data,
@@ -199,9 +252,38 @@ def store(
     return Reader(path, storage_options=storage_options, **open_options)
 
 
+def _format_name(path: Any, given: str | None) -> str:
+    """Return the format to write: the one asked for, else the one that the suffix means."""
+    if given is not None:
+        if given not in FORMATS:
+            raise ValueError(f"format must be one of {', '.join(map(repr, FORMATS))}, got {given!r}")
+        return given
+    suffix = os.path.splitext(os.fspath(path))[1].lower() if isinstance(path, (str, os.PathLike)) else ""
+    return encoded.SUFFIXES.get(suffix, "cstore")
+
+
+def _refuse_options(kind: str, **options: Any) -> None:
+    for name, value in options.items():
+        if value:
+            raise TypeError(f"{name}= is an option of .cstore files; the {kind} format has nothing like it")
+
+
+def _split_options(kind: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options of the format's encoder, and those of `open`."""
+    known = encoded.encoder_options(kind)
+    encoding = {name: value for name, value in options.items() if name in known}
+    opening = {name: value for name, value in options.items() if name not in known}
+    try:
+        OpenOptions.checked(**opening)
+    except TypeError as exc:
+        raise TypeError(f"{exc}; the options of the {kind} format are {', '.join(known)}") from None
+    return encoding, opening
+
+
 def create(
     path: Any,
     *,
+    format: str | None = None,
     statistics: bool = False,
     strings: Literal["unicode", "bytes"] = "unicode",
     string_width: Mapping[str, int] | None = None,
@@ -209,11 +291,27 @@ def create(
     attrs: Mapping[str, Any] | None = None,
     column_attrs: Mapping[str, Mapping[str, Any]] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> writing.Writer:
+    **options: Any,
+) -> writing.Writer | encoded.EncodedWriter:
     """Start a new file and return its streaming writer; `FileExistsError` if the file exists.
 
     The options are those of `store`.
     """
+    kind = _format_name(path, format)
+    if kind != "cstore":
+        _refuse_options(
+            kind,
+            statistics=statistics,
+            strings=strings != "unicode",
+            string_width=string_width,
+            attrs=attrs,
+            column_attrs=column_attrs,
+        )
+        return encoded.EncodedWriter(
+            path, kind, mode="create", nullable=nullable, storage_options=storage_options, **options
+        )
+    if options:
+        raise TypeError(f"create() of a .cstore file takes no option {next(iter(options))!r}")
     return writing.Writer(
         path,
         mode="create",
@@ -230,6 +328,7 @@ def create(
 def recreate(
     path: Any,
     *,
+    format: str | None = None,
     statistics: bool = False,
     strings: Literal["unicode", "bytes"] = "unicode",
     string_width: Mapping[str, int] | None = None,
@@ -237,11 +336,27 @@ def recreate(
     attrs: Mapping[str, Any] | None = None,
     column_attrs: Mapping[str, Mapping[str, Any]] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> writing.Writer:
+    **options: Any,
+) -> writing.Writer | encoded.EncodedWriter:
     """Replace a file by a new one and return its streaming writer.
 
     Readers see the old file until the first commit; open ones keep it after that too. The options are those of `store`.
     """
+    kind = _format_name(path, format)
+    if kind != "cstore":
+        _refuse_options(
+            kind,
+            statistics=statistics,
+            strings=strings != "unicode",
+            string_width=string_width,
+            attrs=attrs,
+            column_attrs=column_attrs,
+        )
+        return encoded.EncodedWriter(
+            path, kind, mode="recreate", nullable=nullable, storage_options=storage_options, **options
+        )
+    if options:
+        raise TypeError(f"recreate() of a .cstore file takes no option {next(iter(options))!r}")
     return writing.Writer(
         path,
         mode="recreate",

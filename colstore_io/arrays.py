@@ -28,6 +28,7 @@ __all__ = [
     "as_dictionary",
     "is_utf8",
     "row_blocks",
+    "variable_type",
 ]
 
 TEXT_LOGICAL = frozenset({"string", "large_string"})
@@ -47,6 +48,8 @@ def _value_type(field: Field) -> pa.DataType:
 
     dtype, logical = field.dtype, field.logical
     kind = dtype.kind
+    if kind == "O":
+        return variable_type(logical or "")
     if kind == "b":
         return pa.bool_()
     if kind in "iu" or (kind == "f" and dtype.itemsize in (2, 4, 8)):
@@ -75,6 +78,35 @@ def _value_type(field: Field) -> pa.DataType:
             "cast to one of the units s, ms, us, ns first"
         )
     raise TypeError(f"column {field.name!r}: Arrow has no type for {dtype.str!r}; cast to float64 first")
+
+
+_ITEMS = (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float", "double", "string",
+    "binary",
+)  # fmt: skip
+
+
+def variable_type(logical: str) -> pa.DataType:
+    """Return the Arrow type of a field of variable length (`Field.logical`).
+
+    Raises
+    ------
+    TypeError
+        For a name that is none.
+    """
+    import pyarrow as pa
+
+    plain = {
+        "string": pa.string,
+        "large_string": pa.large_string,
+        "binary": pa.binary,
+        "large_binary": pa.large_binary,
+    }.get(logical)
+    if plain is not None:
+        return plain()
+    if logical.startswith("list<") and logical[5:-1] in _ITEMS:
+        return pa.list_(pa.type_for_alias(logical[5:-1]))
+    raise TypeError(f"no Arrow type is called {logical!r}")
 
 
 def arrow_type(field: Field, *, categories: bool = False) -> pa.DataType:

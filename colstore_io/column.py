@@ -14,7 +14,7 @@ from . import config, convert
 from .dataset import Source
 from .fields import Field
 from .gather import read_part
-from .materialise import materialise, view_without_copy
+from .materialise import materialise, refuse_nullable, view_without_copy
 from .plan import Part
 from .predicate import Expr, bind
 from .preview import Preview, html_of, text_of
@@ -170,6 +170,8 @@ class ColumnView(NDArrayOperatorsMixin):
                 raise ValueError("out= and copy=False exclude each other")
             return view_without_copy(source, rows, self._part)
         position, validity = self._part
+        if out is not None and source.schema.fields[position].variable:
+            refuse_nullable(source.schema.fields[position], "out=")
         if validity or not source.nullable[position]:
             return read_part(source, rows, self._part, out)
         return materialise(source, rows, [position], None if out is None else [out])[0]

@@ -8,7 +8,7 @@ pyarrow and pandas are imported when a function first needs them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -32,6 +32,8 @@ __all__ = [
     "dtype_of",
     "frame",
     "recarray",
+    "record_batches",
+    "with_dictionaries",
 ]
 
 ColumnData: TypeAlias = Any
@@ -50,7 +52,7 @@ def dtype_of(field: Field) -> np.dtype[Any] | pa.DataType:
         pandas is not needed to say it. (A pandas user gets the same by ``pandas.ArrowDtype(dtype)``.) A nullable
         field for which Arrow has no type keeps its NumPy dtype.
     """
-    if field.nullable:
+    if field.nullable or field.variable:
         try:
             return arrow_type(field)
         except TypeError:
@@ -89,7 +91,8 @@ def recarray(
     for name, column in zip(names, columns, strict=True):
         if not isinstance(column, np.ndarray):
             raise ValueError(
-                f"column {name!r} is nullable: a record array has no form for nulls; use array() or frame()"
+                f"column {name!r} is nullable or of variable length: a record array has no form for it; "
+                "use array() or frame()"
             )
         plain.append(np.ascontiguousarray(column))
     lengths = {len(column) for column in plain}
@@ -188,6 +191,28 @@ def arrow_schema(
     return pa.schema(members)
 
 
+def with_dictionaries(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
+    """Return `schema` with the columns `names` as dictionaries of their type."""
+    import pyarrow as pa
+
+    for name in names:
+        position = schema.get_field_index(name)
+        field = schema.field(position)
+        if not pa.types.is_dictionary(field.type):
+            schema = schema.set(position, field.with_type(pa.dictionary(pa.int32(), field.type)))
+    return schema
+
+
+def _as_type(array: pa.Array, target: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    if array.type == target:
+        return array
+    if pa.types.is_dictionary(target) and not pa.types.is_dictionary(array.type):
+        array = array.dictionary_encode()
+    return array if array.type == target else array.cast(target)
+
+
 def _slices(fields: Sequence[Field], n_rows: int) -> Iterator[slice]:
     """Cut rows so that the text of no slice can outgrow the 32-bit offsets of ``string``."""
     widest = max((field.dtype.itemsize for field in fields if field.dtype.kind in "US"), default=1)
@@ -201,7 +226,7 @@ def _slice_of(data: ColumnData, rows: slice) -> ColumnData:
     return data[rows]
 
 
-def _record_batches(
+def record_batches(
     schema: pa.Schema, fields: Sequence[Field], batches: Iterable[Sequence[ColumnData]]
 ) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
@@ -218,7 +243,7 @@ def _record_batches(
                     column if whole else _slice_of(column, rows),
                     categories=pa.types.is_dictionary(target.type),
                 )
-                arrays.append(array if array.type == target.type else array.cast(target.type))
+                arrays.append(_as_type(array, target.type))
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -243,7 +268,7 @@ def arrow_table(
     """
     import pyarrow as pa
 
-    return pa.Table.from_batches(list(_record_batches(schema, fields, batches)), schema=schema)
+    return pa.Table.from_batches(list(record_batches(schema, fields, batches)), schema=schema)
 
 
 def _can_cast(source: pa.DataType, target: pa.DataType) -> bool:
@@ -330,7 +355,7 @@ def arrow_stream(
     target = _requested(schema, requested_schema)
 
     def generate() -> Iterator[pa.RecordBatch]:
-        for batch in _record_batches(schema, fields, batches()):
+        for batch in record_batches(schema, fields, batches()):
             if target.equals(schema):
                 yield batch
             else:

@@ -54,7 +54,7 @@ def frame(
         in `pandas.read_parquet`.
     categories : bool or collection of str, default False
         Give categorical fields (all, or those named) the ``category`` dtype, with the stored categories if there
-        are any.
+        are any. Fields of variable length become categorical when they are named.
     copy : bool, default True
         False: every column of the frame must be the given array itself, else `ValueError`.
 
@@ -82,11 +82,13 @@ def frame(
         as_category = categories if isinstance(categories, bool) else name in categories
         if not copy and (as_category or not _is_shared(field, dtype_backend)):
             raise ValueError(f"column {name!r} cannot be in a frame without a copy; use copy=True")
-        if as_category and field.ordered is not None:
+        if as_category and (
+            field.ordered is not None or (field.variable and not isinstance(categories, bool))
+        ):
             built[name] = _categorical(field, data)
         elif dtype_backend == "pyarrow":
             built[name] = _arrow_backed(field, data)
-        elif field.nullable or dtype_backend is not None:
+        elif field.nullable or field.variable or dtype_backend is not None:
             built[name] = _nullable(field, data, dtype_backend)
         else:
             built[name] = _plain(field, data)
@@ -110,7 +112,7 @@ def _labels(names: Sequence[str]) -> pd.Index[Any]:
 def _is_shared(field: Field, dtype_backend: str | None) -> bool:
     """Tell whether a frame can hold the stored values of a column themselves."""
     kind = field.dtype.kind
-    if field.nullable or dtype_backend is not None or field.tz is not None:
+    if field.nullable or field.variable or dtype_backend is not None or field.tz is not None:
         return False
     if kind in "mM":  # pandas has four units, and converts the others
         unit, count = np.datetime_data(field.dtype)
@@ -197,9 +199,9 @@ def _nullable(field: Field, data: Any, dtype_backend: str | None) -> Any:
         if missing.any():
             values[missing] = np.nan
         return values
-    if kind == "U" or (kind == "S" and field.logical in TEXT_LOGICAL):
+    if kind == "U" or (kind in "SO" and field.logical in TEXT_LOGICAL):
         return _text(field, data, nan=dtype_backend is None)
-    return _arrow_backed(field, data) if field.nullable else _plain(field, data)
+    return _arrow_backed(field, data) if field.nullable or field.variable else _plain(field, data)
 
 
 def _arrow_backed(field: Field, data: Any) -> Any:
@@ -220,6 +222,12 @@ def _categorical(field: Field, data: Any) -> Any:
     import pyarrow.compute as pc
 
     plain = _as_arrow(field, data)
+    if field.variable:
+        encoded = plain if pa.types.is_dictionary(plain.type) else pc.dictionary_encode(plain)
+        codes = np.asarray(pc.fill_null(encoded.indices, -1))
+        return pd.Categorical.from_codes(
+            codes, categories=pd.Index(encoded.dictionary.to_pandas()), ordered=False
+        )
     if pa.types.is_floating(plain.type):  # NaN is no category in pandas, but missing
         plain = pc.if_else(pc.is_nan(plain), pa.scalar(None, plain.type), plain)
     encoded = as_dictionary(field, plain)

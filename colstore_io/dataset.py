@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import formats, kernels_numpy, tuning
+from . import buffers, formats, kernels_numpy, tuning
 from .errors import FormatError
 from .fields import Schema
 from .formats import ShardMeta, Statistics
@@ -72,7 +73,7 @@ def _joined_statistics(
     """Put together what files say about a column; where one says nothing, `counts` entries that are not usable."""
     if not any(s is not None and name in s.minimum for s in known):
         return None
-    dtype = next(s.minimum[name].dtype for s in known if s is not None and name in s.minimum)
+    dtype = np.result_type(*(s.minimum[name].dtype for s in known if s is not None and name in s.minimum))
     minimum, maximum, usable = [], [], []
     for statistics, count in zip(known, counts, strict=True):
         if statistics is None or name not in statistics.minimum:
@@ -140,6 +141,7 @@ class Source:
         self._columns: dict[Part, NDArray[Any]] = {}
         self._keep: list[NDArray[Any]] = []  # buffers that tables point into, besides the mappings
         self._sizes_good_until = 0.0
+        self._arenas: list[buffers.Arena] = []
         self._lock = threading.Lock()  # guards the memos above; no other lock is taken under it
         for number, file in enumerate(self.files):
             if isinstance(file, LocalFile) and file.on_change is None:
@@ -189,6 +191,11 @@ class Source:
         cap = tuning.gather_thread_cap()
         return cap if self.max_workers is None else max(1, min(cap, self.max_workers))
 
+    @property
+    def encoded(self) -> bool:
+        """True when chunks are decoded whole: no row has an address."""
+        return bool(self.plan.decoders)
+
     @cached_property
     def parts_by_name(self) -> dict[str, Part]:
         """Part of every name that can be read alone: columns, and validity companions that no column hides."""
@@ -197,8 +204,8 @@ class Source:
 
     @cached_property
     def nullable(self) -> tuple[bool, ...]:
-        """Whether each field has a validity companion."""
-        return tuple(f.nullable for f in self.schema)
+        """Whether each field is handed out as an Arrow array: it may hold nulls, or has values of variable length."""
+        return tuple(f.nullable or f.variable for f in self.schema)
 
     @cached_property
     def _layout_of_file(self) -> NDArray[np.int64]:
@@ -244,7 +251,7 @@ class Source:
     @cached_property
     def mapped(self) -> bool:
         """True when every file is mapped, so that columns are addressable in place."""
-        return all(m is not None for m in self.mappings())
+        return not self.encoded and all(m is not None for m in self.mappings())
 
     def chunk_offsets(self, part: Part, low: int = 0, high: int | None = None) -> NDArray[np.int64]:
         """Return the file offset of the chunk of `part` in segments [low, high); -1 where the file has none."""
@@ -316,6 +323,8 @@ class Source:
     def segment_view(self, part: Part, segment: int) -> NDArray[Any] | None:
         """Return a read-only array over the mapped chunk of `part`, ``None`` where there is no mapping or chunk."""
         plan = self.plan
+        if self.encoded:
+            return None
         mapping = self.mappings()[int(plan.segments.file[segment])]
         offset = int(self.chunk_offsets(part, segment, segment + 1)[0])
         if mapping is None or offset == NO_VALIDITY:
@@ -336,6 +345,18 @@ class Source:
                 return None
             self._columns[part] = view
         return view
+
+    @contextlib.contextmanager
+    def arena(self) -> Iterator[buffers.Arena]:
+        """Lend memory for one read; the same again to the next one, another to one that comes at the same time."""
+        with self._lock:
+            arena = self._arenas.pop() if self._arenas else buffers.Arena()
+        try:
+            yield arena
+        finally:
+            arena.reset()
+            with self._lock:
+                self._arenas.append(arena)
 
     # -- derived sources
 
@@ -373,8 +394,22 @@ class Source:
         known = self.statistics
         if not any(s is not None and name in s.minimum for s in known):
             return None
-        counts = np.bincount(self.plan.segments.file, minlength=len(self.plan.files))
-        return _joined_statistics(known, counts.tolist(), name)
+        return _joined_statistics(known, self._segments_of_file, name)
+
+    def null_counts_of(self, name: str) -> NDArray[np.int64] | None:
+        """Return the number of nulls of a column per segment, None where a file does not say."""
+        counts = []
+        for statistics, n_segments in zip(self.statistics, self._segments_of_file, strict=True):
+            if statistics is not None and name in statistics.nulls:
+                counts.append(statistics.nulls[name])
+            elif n_segments:
+                return None
+        return np.concatenate(counts) if counts else None
+
+    @cached_property
+    def _segments_of_file(self) -> list[int]:
+        counts: list[int] = np.bincount(self.plan.segments.file, minlength=len(self.plan.files)).tolist()
+        return counts
 
     @cached_property
     def blocks(self) -> BlockTable | None:
@@ -396,6 +431,11 @@ class Source:
 def _only_appended(plan: DatasetPlan, number: int, file: LocalFile) -> bool:
     """Tell whether a changed file still holds all that was planned, so that reading may go on (integrations.md 4.4)."""
     entry = plan.files[number]
+    if plan.decoders:
+        try:
+            return plan.decoders[number].unchanged(file)
+        except FormatError:
+            return False
     try:
         # Not more than was committed: an append may have cut a footer off behind it.
         head = file.read(0, min(HEAD_BYTES, entry.committed_end))

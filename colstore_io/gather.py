@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from . import buffers, cold, threads, tuning
 from .dataset import Source
+from .decoding import read_columns
 from .fields import native
 from .plan import NO_VALIDITY, Part
 from .selection import Index, Mask, Range, RowSelection, out_of_range
@@ -41,6 +42,9 @@ def read_part(
 
     Small selections of a single-record file take the shortest road: microseconds count there.
     """
+    if source.encoded:
+        found: NDArray[Any] = _decoded(source, rows, (part,), None if out is None else (out,))[0]
+        return found
     if out is None and rows.__class__ is not Mask and rows.count <= SMALL_ROWS:
         view = source.column_view(part)
         if view is not None:
@@ -103,6 +107,8 @@ def read(
     fetched bytes come on top.
     """
     parts = tuple(parts)
+    if source.encoded:
+        return _decoded(source, rows, parts, out)
     if isinstance(rows, Index) and out is not None:
         if any(np.may_share_memory(target, rows.rows) for target in out):
             rows = Index(rows.rows.copy(), checked=rows.checked)  # else it would change while it is read
@@ -135,6 +141,28 @@ def read(
             target = targets[position]
             target.view(dtype).byteswap(inplace=True)
     return targets
+
+
+def _decoded(
+    source: Source, rows: RowSelection, parts: Sequence[Part], out: Sequence[NDArray[Any]] | None
+) -> list[Any]:
+    """Read parts of fields whose chunks are decoded; values of variable length are Arrow arrays."""
+    positions = list(dict.fromkeys(position for position, _ in parts))
+    given: list[NDArray[Any] | None] | None = None
+    if out is not None:
+        by_part = dict(zip(parts, out, strict=True))
+        given = [by_part.get((position, False)) for position in positions]
+    columns = dict(zip(positions, read_columns(source, rows, positions, given), strict=True))
+    found: list[Any] = []
+    for position, validity in parts:
+        column = columns[position]
+        if isinstance(column, tuple):
+            found.append(column[1] if validity else column[0])
+        elif validity:
+            found.append(np.asarray(column.is_valid()) if source.schema.fields[position].variable else None)  # type: ignore[union-attr]
+        else:
+            found.append(column)
+    return found
 
 
 def _as_slice(rows: Range) -> slice:

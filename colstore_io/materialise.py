@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import arrays
+from . import arrays, buffers
 from .dataset import Source
-from .fields import Field
+from .decoding import read_columns
+from .fields import Field, native
 from .gather import read
 from .plan import Part
 from .selection import Range, RowSelection
 
-__all__ = ["as_validity", "materialise", "parts_of", "read_fields", "refuse_nullable", "view_without_copy"]
+__all__ = [
+    "as_validity",
+    "materialise",
+    "parts_of",
+    "read_borrowed",
+    "read_fields",
+    "refuse_nullable",
+    "view_without_copy",
+]
 
 
 def parts_of(source: Source, positions: Sequence[int]) -> list[Part]:
     parts: list[Part] = []
     for position in positions:
         parts.append((position, False))
-        if source.schema.fields[position].nullable:
+        field = source.schema.fields[position]
+        if field.nullable and not field.variable:  # Arrow arrays carry their own nulls
             parts.append((position, True))
     return parts
 
@@ -41,10 +51,42 @@ def materialise(
     ]
 
 
-def read_fields(
-    source: Source, rows: RowSelection, positions: Sequence[int], out: Sequence[NDArray[Any]] | None = None
+def read_borrowed(
+    source: Source, rows: RowSelection, positions: Sequence[int], arena: buffers.Arena
 ) -> list[Any]:
-    """Read fields as buffers: NumPy arrays, for nullable ones the pair (values, validity)."""
+    """Read fields as `materialise` does, into the memory of `arena`."""
+    fields = [source.schema.fields[p] for p in positions]
+    if source.encoded:
+        found = read_columns(source, rows, positions, allocate=arena.allocate)
+    else:
+        parts = parts_of(source, positions)
+        out = []
+        for part in parts:
+            dtype = native(source.part_dtype(part))
+            out.append(arena.allocate(rows.count * dtype.itemsize).view(dtype))
+        values = iter(read(source, rows, parts, out))
+        found = [(next(values), as_validity(next(values))) if f.nullable else next(values) for f in fields]
+    return [
+        arrays.arrow_array(field, *data) if isinstance(data, tuple) else data
+        for field, data in zip(fields, found, strict=True)
+    ]
+
+
+def read_fields(
+    source: Source,
+    rows: RowSelection,
+    positions: Sequence[int],
+    out: Sequence[NDArray[Any]] | None = None,
+    *,
+    dictionaries: Collection[str] = (),
+) -> list[Any]:
+    """Read fields as buffers: NumPy arrays, for nullable ones the pair (values, validity).
+
+    Fields of variable length are Arrow arrays, nulls included; those in `dictionaries` dictionary arrays where the
+    file has them.
+    """
+    if source.encoded:
+        return read_columns(source, rows, positions, out, dictionaries=dictionaries)
     values = iter(read(source, rows, parts_of(source, positions), out))
     return [
         (next(values), as_validity(next(values))) if source.schema.fields[p].nullable else next(values)
@@ -59,10 +101,10 @@ def as_validity(flags: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def refuse_nullable(field: Field, what: str) -> None:
-    if field.nullable:
-        raise ValueError(
-            f"column {field.name!r} is nullable: {what} has no form for it; use array() or frame()"
-        )
+    """Raise `ValueError` for a field that is no NumPy array."""
+    if field.nullable or field.variable:
+        reason = "is nullable" if field.nullable else "has values of variable length"
+        raise ValueError(f"column {field.name!r} {reason}: {what} has no form for it; use array() or frame()")
 
 
 def view_without_copy(source: Source, rows: RowSelection, part: Part) -> NDArray[Any]:
@@ -70,6 +112,8 @@ def view_without_copy(source: Source, rows: RowSelection, part: Part) -> NDArray
     field = source.schema.fields[part[0]]
     if not part[1]:
         refuse_nullable(field, "copy=False")
+    if source.encoded:
+        raise ValueError(f"copy=False is not possible: files of format {source.plan.format!r} are decoded")
     if not source.mapped:
         raise ValueError(
             "copy=False needs a mapped local file; this one is read without mapping (use copy=True)"

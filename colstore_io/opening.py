@@ -19,7 +19,7 @@ from typing import Any
 from . import config, formats, storage
 from .dataset import Source
 from .errors import FormatError
-from .formats import ShardMeta
+from .formats import ReadOptions, ShardMeta
 from .plan import OnMismatch, build_plan
 from .storage import ByteFile, IOStats, Location
 from .writing import manifest
@@ -44,6 +44,21 @@ class OpenOptions:
     on_mismatch: OnMismatch = "strict"
     on_empty_file: str = "error"
     ignore_manifest: bool = False
+    strict: bool = False
+    table: str | None = None
+    errors: str = "strict"
+    max_rows: int | None = None
+    max_decoded_bytes: int | None = None
+
+    @property
+    def reading(self) -> ReadOptions:
+        """The options that formats with encoded columns look at."""
+        given: dict[str, Any] = {"strict": self.strict, "table": self.table, "errors": self.errors}
+        if self.max_rows is not None:
+            given["max_rows"] = self.max_rows
+        if self.max_decoded_bytes is not None:
+            given["max_decoded_bytes"] = self.max_decoded_bytes
+        return ReadOptions(**given)
 
     @classmethod
     def checked(cls, **options: Any) -> OpenOptions:
@@ -78,6 +93,12 @@ class OpenOptions:
             raise ValueError(f"on_mismatch must be 'strict' or 'drop', got {result.on_mismatch!r}")
         if result.on_empty_file not in ("error", "skip"):
             raise ValueError(f"on_empty_file must be 'error' or 'skip', got {result.on_empty_file!r}")
+        if result.errors not in ("strict", "surrogateescape"):
+            raise ValueError(f"errors must be 'strict' or 'surrogateescape', got {result.errors!r}")
+        for name in ("max_rows", "max_decoded_bytes"):
+            limit = getattr(result, name)
+            if limit is not None and limit < 1:
+                raise ValueError(f"{name} must be at least 1, got {limit}")
         if result.storage_options is not None and result.filesystem is not None:
             raise ValueError("give storage_options or filesystem, not both")
         return result
@@ -191,7 +212,7 @@ def _source(opened: Sequence[tuple[ByteFile, memoryview]], options: OpenOptions)
     try:
         kept = [(file, head) for file, head in opened if not _skipped(file, options)]
         files = [file for file, _ in kept]
-        metas = read_metas(files, [head for _, head in kept])
+        metas = read_metas(files, [head for _, head in kept], options.reading)
         plan = build_plan(metas, on_mismatch=options.on_mismatch)
         return Source(plan, files, metas=metas, backend=options.backend, max_workers=options.max_workers)
     except BaseException:
@@ -209,12 +230,14 @@ def _skipped(file: ByteFile, options: OpenOptions) -> bool:
     return True
 
 
-def read_metas(files: Sequence[ByteFile], heads: Sequence[memoryview]) -> list[ShardMeta]:
+def read_metas(
+    files: Sequence[ByteFile], heads: Sequence[memoryview], options: ReadOptions = formats.READ_DEFAULTS
+) -> list[ShardMeta]:
     """Read the metadata of files that are all of one format."""
     if not files:
         return []
     if len({bytes(head[:8]) for head in heads}) == 1:
-        return formats.detect(heads[0], files[0].spelling).read_metadata(files, heads)
+        return formats.detect(heads[0], files[0].spelling).read_metadata(files, heads, options)
     kinds = [formats.detect(head, file.spelling) for file, head in zip(files, heads, strict=True)]
     for file, kind in zip(files, kinds, strict=True):
         if kind is not kinds[0]:
@@ -222,4 +245,4 @@ def read_metas(files: Sequence[ByteFile], heads: Sequence[memoryview]) -> list[S
                 f"one dataset has one file format: {files[0].spelling} is {kinds[0].name}, "
                 f"{file.spelling} is {kind.name}"
             )
-    return kinds[0].read_metadata(files, heads)
+    return kinds[0].read_metadata(files, heads, options)

@@ -7,7 +7,7 @@ Array libraries (xarray, dask.array) have no validity mask: a nullable column ta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +15,18 @@ from numpy.typing import NDArray
 from . import arrays
 from .dataset import Source
 from .fields import Field
-from .gather import read, read_part
-from .plan import Part
+from .gather import read_part
+from .materialise import read_fields
 from .selection import Range, normalise
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "LazyColumn",
     "LazyColumns",
     "common_dtype",
+    "objects",
     "plain_dtype",
     "read_missing",
     "read_plain",
@@ -39,7 +43,7 @@ def plain_dtype(field: Field) -> np.dtype[Any]:
     lose digits. Floats keep their dtype, times have NaT. Booleans, text and bytes become objects, NaN where missing.
     """
     dtype = field.native_dtype
-    if not field.nullable or dtype.kind in "fmM":
+    if field.variable or not field.nullable or dtype.kind in "fmM":
         return dtype
     if dtype.kind in "iu":
         return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
@@ -77,19 +81,33 @@ def read_plain(source: Source, rows: Any, positions: Sequence[int]) -> list[NDAr
         Owned by the caller.
     """
     fields = [source.schema.fields[p] for p in positions]
-    if len(positions) == 1 and not fields[0].nullable:
+    if len(positions) == 1 and not fields[0].nullable and not fields[0].variable:
         return [read_part(source, rows, (positions[0], False))]
-    parts: list[Part] = []
-    for position, field in zip(positions, fields, strict=True):
-        parts.append((position, False))
-        if field.nullable:
-            parts.append((position, True))
-    found = iter(read(source, rows, parts))
-    return [_filled(field, next(found), next(found)) if field.nullable else next(found) for field in fields]
+    return [
+        _filled(field, *data)
+        if isinstance(data, tuple)
+        else data
+        if isinstance(data, np.ndarray)
+        else objects(data)
+        for field, data in zip(fields, read_fields(source, rows, positions), strict=True)
+    ]
+
+
+def objects(array: pa.Array) -> NDArray[Any]:
+    """Return an Arrow array of variable-length values as Python objects, NaN where missing."""
+    values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    if values.dtype != object:  # all of them null
+        values = values.astype(object)
+    if array.null_count:
+        values = values if values.flags.writeable else values.copy()
+        values[np.asarray(array.is_null())] = np.nan  # pandas and xarray look for NaN, Arrow says None
+    return values
 
 
 def read_stored(source: Source, rows: Any, position: int) -> NDArray[Any]:
     """Read the stored values of one column; what stands under a null is unspecified."""
+    if source.schema.fields[position].variable:
+        return objects(read_part(source, rows, (position, False)))
     return read_part(source, rows, (position, False))
 
 
@@ -103,9 +121,9 @@ def _as_missing(flags: NDArray[Any]) -> NDArray[np.bool_]:
     return missing
 
 
-def _filled(field: Field, values: NDArray[Any], flags: NDArray[Any]) -> NDArray[Any]:
+def _filled(field: Field, values: NDArray[Any], valid: NDArray[np.bool_]) -> NDArray[Any]:
     """Return values with the missing ones marked; `values` may be used as the result."""
-    missing = _as_missing(flags)
+    missing = ~valid
     kind = values.dtype.kind
     if kind in "iuf":
         values = values.astype(plain_dtype(field), copy=False)

@@ -8,6 +8,7 @@ read.
 from __future__ import annotations
 
 import hashlib
+import math
 import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from .errors import FormatError, SchemaMismatchError
 from .fields import Field, Schema
-from .formats import ShardMeta
+from .formats import Decoder, ShardMeta
 from .segments import Segments, partition_rows
 
 __all__ = [
@@ -46,7 +47,8 @@ NO_VALIDITY = -1
 class FileLayout:
     """How one file lays out the fields of the dataset inside a segment.
 
-    A chunk starts at ``body_start + rows * prefix`` (cstore.md section 6).
+    A chunk starts at ``body_start + rows * prefix`` (cstore.md section 6). Where chunks are decoded, `value_prefix` is
+    the column's number in the file's decoder.
 
     Attributes
     ----------
@@ -62,6 +64,10 @@ class FileLayout:
     def prefix(self, part: Part) -> int:
         position, validity = part
         return self.validity_prefix[position] if validity else self.value_prefix[position]
+
+    def columns(self, positions: Sequence[int]) -> list[int]:
+        """Return the numbers of the fields at `positions` in the file's decoder."""
+        return [self.value_prefix[p] for p in positions]
 
     def select(self, positions: Sequence[int]) -> FileLayout:
         return FileLayout(
@@ -102,6 +108,7 @@ def _pack_field(f: Field) -> tuple[Any, ...]:
         f.ordered,
         f.categories,
         dict(f.attrs) or None,
+        f.optional or None,
     ]
     while packed[-1] is None:
         packed.pop()
@@ -109,9 +116,11 @@ def _pack_field(f: Field) -> tuple[Any, ...]:
 
 
 def _unpack_field(packed: tuple[Any, ...]) -> Field:
-    filled = packed + (None,) * (8 - len(packed))
-    name, dtype, validity, logical, tz, ordered, categories, attrs = filled
-    return Field(name, np.dtype(dtype), validity, logical, tz, categories, ordered, attrs or {})
+    filled = packed + (None,) * (9 - len(packed))
+    name, dtype, validity, logical, tz, ordered, categories, attrs, optional = filled
+    return Field(
+        name, np.dtype(dtype), validity, logical, tz, categories, ordered, attrs or {}, bool(optional)
+    )
 
 
 def _pack_layout(layout: FileLayout) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
@@ -140,6 +149,8 @@ class DatasetPlan:
     files : tuple of FileEntry
     layouts : tuple of FileLayout
     segments : Segments
+    decoders : tuple of Decoder
+        One for each file of a format whose chunks are decoded whole; empty where rows have addresses.
     """
 
     format: str
@@ -147,6 +158,7 @@ class DatasetPlan:
     files: tuple[FileEntry, ...]
     layouts: tuple[FileLayout, ...]
     segments: Segments
+    decoders: tuple[Decoder, ...] = ()
 
     @property
     def n_rows(self) -> int:
@@ -166,10 +178,11 @@ class DatasetPlan:
                 table.row_start.astype("<i8").tobytes(),
                 table.body_start.astype("<i8").tobytes(),
             ),
+            self.decoders,
         )
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        file_format, attrs, fields, files, layouts, segments = state
+        file_format, attrs, fields, files, layouts, segments, decoders = state
         file, row_start, body_start = segments
         table = Segments(
             np.frombuffer(file, "<i4").astype(np.int32),
@@ -182,6 +195,7 @@ class DatasetPlan:
             "files": tuple(FileEntry(*entry) for entry in files),
             "layouts": tuple(_unpack_layout(packed) for packed in layouts),
             "segments": table,
+            "decoders": decoders,
         }
         for name, value in restored.items():
             object.__setattr__(self, name, value)
@@ -189,7 +203,8 @@ class DatasetPlan:
     @cached_property
     def digest(self) -> str:
         """Hash of schema, layouts and segments: what names this plan beside the tokens of its files."""
-        file_format, _, fields, files, layouts, segments = self.__getstate__()
+        # What a decoder says follows from the file's fingerprint, the fields and the segments.
+        file_format, _, fields, files, layouts, segments, _ = self.__getstate__()
         described = repr((file_format, fields, files, layouts)).encode("utf-8", "surrogatepass")
         hasher = hashlib.blake2b(described, digest_size=16)
         for data in segments:
@@ -197,9 +212,16 @@ class DatasetPlan:
         return hasher.hexdigest()
 
     def row_bytes(self, names: Sequence[str] | None = None) -> int:
-        """Return the stored bytes per row of the columns `names` (default: all)."""
-        fields = self.schema.fields if names is None else [self.schema[name] for name in names]
-        return sum(f.row_bytes for f in fields)
+        """Return the bytes per row of the columns `names` (default: all), stored or, of encoded files, decoded."""
+        names = self.schema.names if names is None else names
+        if not self.decoders:
+            return sum(self.schema[name].row_bytes for name in names)
+        positions = [self.schema.index(name) for name in names]
+        heaviest = 0.0
+        for entry, decoder in zip(self.files, self.decoders, strict=True):
+            columns = self.layouts[entry.layout].columns(positions)
+            heaviest = max(heaviest, decoder.decoded_row_bytes(columns))
+        return math.ceil(heaviest)
 
     def partitions(
         self,
@@ -217,6 +239,7 @@ class DatasetPlan:
         """
         segments = self.segments
         edges = [0, segments.n_segments]
+        row_bytes = self.row_bytes(names)
         if not across_files:
             edges[1:1] = (np.flatnonzero(np.diff(segments.file)) + 1).tolist()
         bounds = [np.zeros(1, np.int64)]
@@ -224,10 +247,10 @@ class DatasetPlan:
             first = segments.row_start[low]
             pieces = partition_rows(
                 segments.row_start[low : high + 1] - first,
-                self.row_bytes(names),
+                row_bytes,
                 blocksize=blocksize,
                 merge_below=merge_below,
-                addressable=split,
+                addressable=split and not self.decoders,
             )
             bounds.append(first + pieces[1:])
         rows = np.concatenate(bounds)
@@ -246,16 +269,42 @@ class DatasetPlan:
             (int(self.segments.file[low]), int(self.segments.file[high - 1])) if high > low else (0, -1)
         )
         entries = self.files[first : last + 1]
+        fields = Schema(tuple(_for_task(self.schema.fields[p], categories) for p in positions))
+        if self.decoders:
+            return self._restrict_decoded(low, high, first, positions, fields)
         used = sorted({entry.layout for entry in entries})
         return DatasetPlan(
             self.format,
-            Schema(tuple(_for_task(self.schema.fields[p], categories) for p in positions)),
+            fields,
             entries
             if used == [0]
             else tuple(entry._replace(layout=used.index(entry.layout)) for entry in entries),
             tuple(self.layouts[i].select(positions) for i in used),
             self.segments.take(low, high),
         )
+
+    def _restrict_decoded(
+        self, low: int, high: int, first_file: int, positions: Sequence[int], fields: Schema
+    ) -> DatasetPlan:
+        table = self.segments.take(low, high)
+        decoders = []
+        for number, entry in enumerate(
+            self.files[first_file : first_file + int(table.file.max(initial=-1)) + 1]
+        ):
+            own = np.flatnonzero(self.segments.file == first_file + number)
+            start = int(own[0]) if own.size else 0
+            decoders.append(
+                self.decoders[first_file + number].select(
+                    max(low, start) - start,
+                    min(high, start + own.size) - start,
+                    self.layouts[entry.layout].columns(positions),
+                )
+            )
+        entries = tuple(
+            entry._replace(layout=0) for entry in self.files[first_file : first_file + len(decoders)]
+        )
+        layout = FileLayout(tuple(range(len(positions))), (NO_VALIDITY,) * len(positions))
+        return DatasetPlan(self.format, fields, entries, (layout,), table, tuple(decoders))
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -298,7 +347,8 @@ def build_plan(metas: Sequence[ShardMeta], *, on_mismatch: OnMismatch = "strict"
         np.concatenate([np.zeros(1, np.int64), np.cumsum(rows, dtype=np.int64)]),
         np.concatenate([meta.body_start for meta in metas]),
     )
-    return DatasetPlan(metas[0].format, schema, tuple(entries), tuple(layouts), segments)
+    decoders = tuple(meta.decoder for meta in metas if meta.decoder is not None)
+    return DatasetPlan(metas[0].format, schema, tuple(entries), tuple(layouts), segments, decoders)
 
 
 def merge_plans(
@@ -326,6 +376,7 @@ def merge_plans(
         tuple(entries),
         tuple(layouts),
         Segments.concatenate([plan.segments for plan, _ in kept], [len(plan.files) for plan, _ in kept]),
+        tuple(decoder for plan, _ in kept for decoder in plan.decoders),
     )
 
 
@@ -336,6 +387,9 @@ def _empty_plan() -> DatasetPlan:
 
 
 def _file_layout(schema: Schema, meta: ShardMeta) -> FileLayout:
+    if meta.decoder is not None:
+        numbers = tuple(meta.schema.index(name) for name in schema.names)
+        return FileLayout(numbers, (NO_VALIDITY,) * len(numbers))
     values, validity = [], []
     for name in schema.names:
         values.append(meta.column_prefix(name))
@@ -380,7 +434,7 @@ def _reconcile(schemas: Sequence[Schema], paths: Sequence[str], on_mismatch: OnM
 
 
 def _same_type(a: Field, b: Field) -> bool:
-    return a.dtype.str == b.dtype.str and a.tz == b.tz
+    return a.dtype.str == b.dtype.str and a.tz == b.tz and (not a.variable or a.logical == b.logical)
 
 
 def _mismatch(first: Schema, other: Schema, path: str) -> str | None:
@@ -393,7 +447,9 @@ def _mismatch(first: Schema, other: Schema, path: str) -> str | None:
     for name in first.names:
         a, b = first[name], other[name]
         if not _same_type(a, b):
-            a_type, b_type = (f"{f.dtype.str}{f' ({f.tz})' if f.tz else ''}" for f in (a, b))
+            a_type, b_type = (
+                f.logical if f.variable else f"{f.dtype.str}{f' ({f.tz})' if f.tz else ''}" for f in (a, b)
+            )
             return f"Schema mismatch in {path}: dtype of column {name!r} is {b_type}, expected {a_type}"
     return None
 
@@ -404,4 +460,9 @@ def _common_field(name: str, schemas: Sequence[Schema]) -> Field:
     first = fields[0]
     validity = next((f.validity for f in fields if f.validity is not None), None)
     same_categories = all(f.categories == first.categories for f in fields)
-    return replace(first, validity=validity, categories=first.categories if same_categories else None)
+    return replace(
+        first,
+        validity=validity,
+        categories=first.categories if same_categories else None,
+        optional=any(f.optional for f in fields),
+    )

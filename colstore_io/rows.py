@@ -17,7 +17,7 @@ from . import threads
 from .dataset import Source
 from .fields import Schema
 from .materialise import as_validity, read_fields
-from .predicate import ColumnStatistics, ColumnValues, Predicate
+from .predicate import ArrowText, ColumnStatistics, ColumnValues, Predicate
 from .ranges import mask_in_place, ranges_in_place
 from .selection import Mask, Range, RowSelection, compose, normalise
 
@@ -25,6 +25,9 @@ __all__ = ["Rows", "SourceHolder", "matching_runs", "matching_segments", "narrow
 
 BLOCK_ROWS = 1 << 18
 """Rows whose predicate columns are brought together at once when they are not addressable in place."""
+
+DECODED_BLOCK_ROWS = 1 << 22
+"""The same where chunks are decoded whole."""
 
 
 _Runs: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
@@ -127,8 +130,10 @@ def predicate_mask(source: Source, predicate: Predicate, rows: RowSelection) -> 
     if isinstance(rows, Range) and rows.covers(source.n_rows):
         return _select_of_all(source, predicate).mask
     mask = np.empty(rows.count, np.bool_)
-    for first in range(0, rows.count, BLOCK_ROWS):
-        stop = min(first + BLOCK_ROWS, rows.count)
+    # Each block decodes the chunks that it touches: fewer of them there.
+    step = DECODED_BLOCK_ROWS if source.encoded else BLOCK_ROWS
+    for first in range(0, rows.count, step):
+        stop = min(first + step, rows.count)
         block = compose(rows, slice(first, stop), source.n_rows)
         mask[first:stop] = predicate.mask(_gathered(source, predicate, block))
     return mask
@@ -163,6 +168,9 @@ def _mask_of_runs(source: Source, predicate: Predicate, runs: _Runs) -> NDArray[
                     break
                 stop = stops[position]
                 position += 1
+        if source.encoded:  # a chunk is decoded once
+            jobs.append((first, stop, _reader(source, predicate)))
+            continue
         jobs.extend(
             (
                 low,
@@ -225,7 +233,11 @@ def _gathered(source: Source, predicate: Predicate, rows: RowSelection) -> dict[
     positions = [source.schema.index(name) for name in predicate.columns]
     columns = {}
     for name, data in zip(predicate.columns, read_fields(source, rows, positions), strict=True):
+        values: Any
         values, validity = data if isinstance(data, tuple) else (data, None)
+        if not isinstance(values, np.ndarray):
+            validity = np.asarray(values.is_valid()) if values.null_count else None
+            values = ArrowText(values)
         columns[name] = ColumnValues(values, validity, source.schema[name].nulls)
     return columns
 
@@ -233,7 +245,14 @@ def _gathered(source: Source, predicate: Predicate, rows: RowSelection) -> dict[
 def matching_segments(source: Source, predicate: Predicate) -> NDArray[np.bool_]:
     """Return which segments can hold a matching row, by the statistics alone; all of them where there are none."""
     segments = source.plan.segments
-    possible = _may_match(predicate, source.schema, source.statistics_of, segments.n_segments)
+    possible = _may_match(
+        predicate,
+        source.schema,
+        source.statistics_of,
+        segments.n_segments,
+        source.null_counts_of,
+        segments.rows,
+    )
     if source.blocks is None:
         return possible
     mask = segments.rows == 0  # nothing to skip there
@@ -252,7 +271,14 @@ def matching_runs(source: Source, predicate: Predicate) -> _Runs:
         ones in one segment.
     """
     segments = source.plan.segments
-    possible = _may_match(predicate, source.schema, source.statistics_of, segments.n_segments)
+    possible = _may_match(
+        predicate,
+        source.schema,
+        source.statistics_of,
+        segments.n_segments,
+        source.null_counts_of,
+        segments.rows,
+    )
     if source.blocks is None:
         numbers = np.flatnonzero(possible & (segments.rows > 0))
         return numbers, segments.row_start[numbers], segments.row_start[numbers + 1]
@@ -281,6 +307,8 @@ def _may_match(
     schema: Schema,
     statistics_of: Callable[[str], Mapping[str, NDArray[Any]] | None],
     n: int,
+    null_counts_of: Callable[[str], NDArray[np.int64] | None] | None = None,
+    rows: NDArray[np.int64] | None = None,
 ) -> NDArray[np.bool_]:
     statistics = {}
     for name in predicate.columns:
@@ -288,7 +316,11 @@ def _may_match(
         if found is None:
             continue
         field = schema[name]
+        if field.variable:
+            found = _text_bounds(found)
         companion = None if field.validity is None else statistics_of(field.validity)
+        if companion is None and field.optional and null_counts_of is not None:
+            companion = _as_companion(null_counts_of(name), rows)
         statistics[name] = ColumnStatistics(
             found["minimum"],
             found["maximum"],
@@ -301,3 +333,30 @@ def _may_match(
     if not statistics:
         return np.ones(n, np.bool_)
     return predicate.may_match(statistics, n)
+
+
+_LONGEST_BOUND = 256
+
+
+def _text_bounds(found: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+    """Return bounds of text as NumPy text; those that are long, or that NumPy would shorten, say nothing."""
+    bounds: dict[str, NDArray[Any]] = {}
+    usable = found["usable"].copy()
+    for side in ("minimum", "maximum"):
+        values = found[side].tolist()
+        kept = [
+            v if isinstance(v, str) and len(v) <= _LONGEST_BOUND and v[-1:] != "\0" else None for v in values
+        ]
+        usable &= np.array([v is not None for v in kept], np.bool_)
+        bounds[side] = np.array([v or "" for v in kept], dtype=np.str_)
+    width = max(bounds["minimum"].dtype.itemsize, bounds["maximum"].dtype.itemsize) // 4
+    return {**{side: values.astype(f"U{max(width, 1)}") for side, values in bounds.items()}, "usable": usable}
+
+
+def _as_companion(
+    nulls: NDArray[np.int64] | None, rows: NDArray[np.int64] | None
+) -> Mapping[str, NDArray[Any]] | None:
+    """Return what counts of nulls say in the form of a validity companion's bounds."""
+    if nulls is None or rows is None:
+        return None
+    return {"minimum": nulls == 0, "maximum": nulls < rows, "usable": np.ones(len(nulls), np.bool_)}

@@ -6,7 +6,8 @@ datasets and table views alike); it needs only the source, the column positions 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
@@ -14,17 +15,17 @@ from numpy.typing import NDArray
 
 from . import config, convert, convert_pandas
 from .column import ColumnView
-from .dataset import Source
+from .decoding import read_segments
 from .errors import ColumnNotFoundError
-from .fields import Field, Schema
-from .gather import read
+from .feeding import stored_batches
+from .fields import Field
 from .ingest import Batch
-from .materialise import materialise, parts_of, read_fields, refuse_nullable, view_without_copy
+from .materialise import materialise, read_borrowed, read_fields, refuse_nullable, view_without_copy
 from .predicate import Expr, bind
 from .predicate.query import parse_query
 from .preview import Preview, html_of, text_of
 from .rows import Rows, SourceHolder, narrow
-from .selection import Range, RowSelection, compose
+from .selection import Range, RowSelection
 
 if TYPE_CHECKING:
     import pandas
@@ -32,10 +33,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ColumnView", "TableOps", "TableView"]
 
-BATCH_BYTES = 64 << 20
-"""Stored bytes of a block when a selection is written to another file."""
-
 ByName: TypeAlias = dict[str, Any]  # the methods called `dict` hide the built-in name inside their class
+
+
+def dict_of(names: Sequence[str], values: Sequence[Any]) -> ByName:
+    return dict(zip(names, values, strict=True))
 
 
 def _is_names(key: Any, kinds: tuple[type[list[Any]] | type[tuple[Any, ...]], ...]) -> bool:
@@ -275,7 +277,23 @@ class TableOps:
             targets = [out[n] for n in names]
         rows = self._resolved()
         values = materialise(self._holder.readable_source(), rows, self._positions, targets)
-        return {name: value for name, value in zip(names, values, strict=True)}  # noqa: C416 - `dict` is a method here
+        return dict_of(names, values)
+
+    @contextlib.contextmanager
+    def scoped(self) -> Iterator[ByName]:
+        """Lend the selected columns by name, for the length of a ``with`` block.
+
+        Results live in memory that the next `scoped` read of this table uses again: no allocation, no page faults,
+        for loops over many selections of one size. After the block they may show other values; copy what must stay.
+
+        Yields
+        ------
+        dict of str to ndarray or pyarrow.Array
+            As `dict` would give them.
+        """
+        source, rows = self._holder.readable_source(), self._resolved()
+        with source.arena() as arena:
+            yield dict_of(self.columns, read_borrowed(source, rows, self._positions, arena))
 
     def recarray(self) -> NDArray[Any]:
         """Return the selection as one packed structured array; item size = sum of the columns' item sizes."""
@@ -291,7 +309,11 @@ class TableOps:
         return convert.recarray(names, columns, n_rows=rows.count)
 
     def frame(
-        self, *, copy: bool = True, dtype_backend: str | None = None, categories: bool = False
+        self,
+        *,
+        copy: bool = True,
+        dtype_backend: str | None = None,
+        categories: bool | Collection[str] = False,
     ) -> pandas.DataFrame:
         """Return the selection as a pandas DataFrame with one block per column.
 
@@ -301,15 +323,18 @@ class TableOps:
             False: read-only views of the mapped file, or `ValueError`.
         dtype_backend : {"numpy_nullable", "pyarrow"}, optional
             As in pandas. Default: NumPy dtypes, masked dtypes for nullable integers and booleans.
-        categories : bool, default False
-            Give categorical columns the ``category`` dtype.
+        categories : bool or collection of str, default False
+            Give categorical columns, or the text columns named, the ``category`` dtype.
         """
         names = self.columns
         if len(set(names)) != len(names):
             raise ValueError(f"a frame cannot repeat a column: {names}")
         source, rows = self._holder.readable_source(), self._resolved()
+        chosen = () if isinstance(categories, bool) else tuple(categories)
+        for name in chosen:
+            self._position(name)
         if copy:
-            values = read_fields(source, rows, self._positions)
+            values = read_fields(source, rows, self._positions, dictionaries=chosen)
         else:
             values = [view_without_copy(source, rows, (p, False)) for p in self._positions]
         return convert_pandas.frame(
@@ -335,40 +360,34 @@ class TableOps:
 
         One batch per segment of a whole table, blocks of about 64 MiB of a selection.
         """
-        source, rows = self._holder.readable_source(), self._resolved()
-        schema = Schema(tuple(self._fields()), source.schema.attrs)
-        for block in self._blocks(source, rows):
-            arrays = read(source, block, parts_of(source, self._positions))
-            stored = tuple(a.astype(a.dtype.newbyteorder("<"), copy=False) for a in arrays)
-            yield Batch(schema, stored, block.count)
-
-    def _blocks(self, source: Source, rows: RowSelection) -> Iterator[RowSelection]:
-        if isinstance(rows, Range) and rows.covers(source.n_rows):
-            starts = source.plan.segments.row_start
-            for first, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
-                if stop > first:
-                    yield Range(first, 1, stop - first)
-            if source.n_rows:
-                return
-        step = max(1, BATCH_BYTES // max(1, sum(f.row_bytes for f in self._fields())))
-        for first in range(0, max(1, rows.count), step):
-            yield compose(rows, slice(first, first + step), source.n_rows)
+        yield from stored_batches(self._holder.readable_source(), self._resolved(), self._positions)
 
     # -- Arrow
 
-    def arrow(self) -> pyarrow.Table:
-        """Return the selection as an Arrow table: zero-copy for whole aligned columns of mapped files."""
-        return convert.arrow_table(self._arrow_schema(), self._fields(), self._arrow_batches())
+    def arrow(self, *, categories: Collection[str] = ()) -> pyarrow.Table:
+        """Return the selection as an Arrow table: zero-copy for whole aligned columns of mapped files.
+
+        Parameters
+        ----------
+        categories : collection of str, optional
+            Columns to give as dictionary arrays; chunks that are stored as dictionaries are not expanded.
+        """
+        for name in categories:
+            self._position(name)
+        schema = convert.with_dictionaries(self._arrow_schema(), categories)
+        return convert.arrow_table(schema, self._fields(), self._arrow_batches(categories))
 
     def _arrow_schema(self) -> pyarrow.Schema:
         return convert.arrow_schema(self._fields())
 
-    def _arrow_batches(self) -> Iterator[list[Any]]:
+    def _arrow_batches(self, categories: Collection[str] = ()) -> Iterator[list[Any]]:
         """Yield one list of arrays per segment (whole table), or per block of rows (a selection)."""
         source, rows = self._holder.readable_source(), self._resolved()
         fields = self._fields()
         segments = source.plan.segments
-        if isinstance(rows, Range) and rows.covers(source.n_rows):
+        if source.encoded and isinstance(rows, Range) and rows.covers(source.n_rows):
+            yield from read_segments(source, self._positions, dictionaries=categories)
+        elif isinstance(rows, Range) and rows.covers(source.n_rows):
             for s in np.flatnonzero(segments.rows > 0).tolist():
                 first = int(segments.row_start[s])
                 count = int(segments.rows[s])
@@ -381,7 +400,7 @@ class TableOps:
                         batch.append(view)
                 yield batch
         elif rows.count:
-            yield read_fields(source, rows, self._positions)
+            yield read_fields(source, rows, self._positions, dictionaries=categories)
 
     def __arrow_c_schema__(self) -> object:
         return self._arrow_schema().__arrow_c_schema__()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -552,3 +553,12 @@ def test_other_contents_in_the_same_inode_are_stale(tmp_path):
     path.write_bytes(other.read_bytes())
     with pickle.loads(blob) as again, pytest.raises(StaleDatasetError):
         again["k"].array()
+
+
+def test_scoped_columns_equal_those_of_dict(tmp_path: Path) -> None:
+    data = columns()
+    with open_way(write_files(tmp_path, data, LAYOUTS["irregular files"]), "mapped") as ds:
+        for key in (slice(None), slice(90, 3, -2), [5, 1, 5]):
+            with ds[key].scoped() as lent:
+                for name, values in data.items():
+                    np.testing.assert_array_equal(lent[name], values[key])

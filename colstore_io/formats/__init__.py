@@ -24,11 +24,18 @@ if TYPE_CHECKING:
     from ..storage import ByteFile, Location
     from .cstore.reader import HeaderInfo
 
+_OLDER_MAGICS = {
+    b"COLS": "a columns file of v0.3.0 or v0.3.1 of its library (magic b'COLS'), which is not supported",
+    b"KEIN": "a columns file of v0.1.0 of its library (magic b'KEIN'), which is not supported",
+}
+"""Files that are told by name although no format here reads them (columns.md section 2)."""
+
 BLOCK_ROWS = 1 << 16
 """Rows of a file that share one minimum and one maximum in its index."""
 
 __all__ = [
     "BLOCK_ROWS",
+    "READ_DEFAULTS",
     "Allocate",
     "DecodedColumn",
     "Decoder",
@@ -39,6 +46,8 @@ __all__ = [
     "ShardMeta",
     "Statistics",
     "detect",
+    "format_named",
+    "known_formats",
     "verify_location",
 ]
 
@@ -88,6 +97,9 @@ class ReadOptions:
     max_decoded_bytes: int = 1 << 36
 
 
+READ_DEFAULTS = ReadOptions()
+
+
 @dataclass(slots=True)
 class DecodedColumn:
     """One column of one segment (or of some of its rows), decoded.
@@ -115,7 +127,16 @@ class Decoder(Protocol):
     """How the segments of one file are decoded: addresses and encodings, no handle. Immutable, picklable, small.
 
     Columns are numbered as in ``ShardMeta.schema``, segments as in ``ShardMeta.record_rows``.
+
     """
+
+    @property
+    def independent(self) -> bool:
+        """Whether columns are stored apart, so that they can be decoded by different threads without doing work twice.
+
+        `ranges` then gives one range per column.
+        """
+        ...
 
     def ranges(
         self, segment: int, columns: Sequence[int], rows: tuple[int, int] | None = None
@@ -166,6 +187,10 @@ class Decoder(Protocol):
 
     def select(self, low: int, high: int, columns: Sequence[int]) -> Decoder:
         """Return the decoder of segments [low, high) and `columns` alone, renumbered from 0: what a task needs."""
+        ...
+
+    def unchanged(self, file: ByteFile) -> bool:
+        """Tell whether a file that was modified still holds all of this: it was merely appended to."""
         ...
 
     def decoded_row_bytes(self, columns: Sequence[int]) -> float:
@@ -373,7 +398,9 @@ class Format(Protocol):
     magic: bytes
     suffix: str
 
-    def read_metadata(self, files: Sequence[ByteFile], heads: Sequence[memoryview]) -> list[ShardMeta]:
+    def read_metadata(
+        self, files: Sequence[ByteFile], heads: Sequence[memoryview], options: ReadOptions | None = None
+    ) -> list[ShardMeta]:
         """Return what the headers of `files` say; a few rounds of reads for all of them together."""
         ...
 
@@ -394,40 +421,64 @@ class Format(Protocol):
         ...
 
 
-def read_statistics(files: Sequence[ByteFile], metas: Sequence[ShardMeta]) -> list[ShardMeta]:
-    """Return `metas`, all of one format, with the statistics that the files have."""
+def known_formats() -> tuple[Format, ...]:
+    """Return every format there is. Imported when first asked for."""
+    from .colbin import FORMAT as COLBIN
+    from .columns import FORMAT as COLUMNS
     from .cstore import FORMAT as CSTORE
 
-    known: Format = CSTORE
-    return known.read_statistics(files, metas)
+    return CSTORE, COLUMNS, COLBIN
+
+
+def format_named(name: str) -> Format:
+    """Return the format of `ShardMeta.format`; `KeyError` if there is none."""
+    return {known.name: known for known in known_formats()}[name]
+
+
+def read_statistics(files: Sequence[ByteFile], metas: Sequence[ShardMeta]) -> list[ShardMeta]:
+    """Return `metas`, all of one format, with the statistics that the files have."""
+    return format_named(metas[0].format).read_statistics(files, metas) if metas else []
 
 
 def read_blocks(files: Sequence[ByteFile], metas: Sequence[ShardMeta]) -> list[Statistics | None]:
     """Return for each file its bounds per `BLOCK_ROWS` rows, None where there is no index that fits."""
-    from .cstore import FORMAT as CSTORE
-
-    known: Format = CSTORE
-    return known.read_blocks(files, metas)
+    return format_named(metas[0].format).read_blocks(files, metas) if metas else []
 
 
 def detect(head: bytes | memoryview, path: str) -> Format:
     """Return the format of a file by its first bytes.
+
+    A file that begins with D4 or DC is one colbin message that carries its types; D0 and D8 begin messages that
+    need a schema from elsewhere.
 
     Raises
     ------
     FormatError
         If no format begins like this.
     """
-    from .cstore import FORMAT as CSTORE
-
     start = bytes(head[:8])
-    if start == CSTORE.magic:
-        known: Format = CSTORE
-        return known
     if not start:
         raise FormatError("the file is empty (0 bytes), not a colstore file", path=path, offset=0)
+    known = known_formats()
+    for one in known:
+        if start.startswith(one.magic):
+            return one
+    if start[0] in (0xD4, 0xDC):
+        return format_named("colbin")
+    if start[0] in (0xD0, 0xD8):
+        raise FormatError(
+            f"a colbin message without its types (root byte {start[0]:02X}) is no file that can be opened; decode it "
+            "with the section or the types it was written from, or put messages into a log (LogWriter)",
+            path=path,
+            offset=0,
+            section="magic",
+        )
+    older = _OLDER_MAGICS.get(start[:4])
+    if older is not None:
+        raise FormatError(older, path=path, offset=0, section="magic")
+    expected = " or ".join(repr(one.magic) for one in known)
     raise FormatError(
-        f"not a colstore file: it begins with {start!r}, expected {CSTORE.magic!r}",
+        f"not a colstore file: it begins with {start!r}, expected {expected}",
         path=path,
         offset=0,
         section="magic",

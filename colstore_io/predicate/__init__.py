@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import QueryError
 from ..fields import Field, Schema
 from . import nodes
+from .arrowtext import ArrowText
 from .binding import Binder
 from .expression import Expr, col
 from .literals import Operator
@@ -25,6 +26,7 @@ from .text import brief
 from .values import BLOCK_ROWS, Block, BoolArray, ColumnValues, is_plain
 
 __all__ = [
+    "ArrowText",
     "BoundExpression",
     "ColumnRange",
     "ColumnStatistics",
@@ -88,15 +90,28 @@ def bind_value(expr: Expr, schema: Schema) -> BoundExpression:
 def _bind(expr: Expr, schema: Schema) -> tuple[tuple[Field, ...], nodes.Node]:
     if not isinstance(expr, Expr):
         raise TypeError(f"expected a column expression such as col('x') > 3, got {type(expr).__name__}")
-    root = Binder(schema).value(expr)
+    known = {name: _essentials(schema[name]) for name in expr.columns if name in schema}
+    visible = Schema(tuple(known.get(field.name, field) for field in schema))
+    root = Binder(visible).value(expr)
     if not expr.columns:
         raise QueryError(f"a query must reference at least one column; {brief(expr)} does not")
-    return tuple(_essentials(schema[name]) for name in expr.columns), root
+    return tuple(known[name] for name in expr.columns), root
 
 
 def _essentials(field: Field) -> Field:
-    """Keep what evaluation needs: predicates travel inside every task, attributes and categories need not."""
-    return replace(field, attrs={}, categories=None, ordered=None, logical=None)
+    """Keep what evaluation needs: predicates travel inside every task, attributes and categories need not.
+
+    Text and bytes of variable length are text and bytes of any width here.
+    """
+    dtype = field.dtype
+    if field.variable:
+        letter = {"string": "U", "large_string": "U", "binary": "S", "large_binary": "S"}.get(
+            field.logical or ""
+        )
+        if letter is None:
+            raise QueryError(f"column {field.name!r} holds {field.logical}: a predicate cannot look into it")
+        dtype = np.dtype(f"{letter}1")
+    return replace(field, dtype=dtype, attrs={}, categories=None, ordered=None, logical=None)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import QueryError
+from .arrowtext import ArrowText
 from .compare import UFUNCS, compare_constant, compare_times, encode_text, set_where
 from .expression import Expr
 from .literals import Operator
@@ -113,6 +114,13 @@ def _finish(
     return Vector(truth, hard, hard is not None)
 
 
+def _text_of(operand: Node, block: Block) -> tuple[ArrowText, BoolArray | None, bool] | None:
+    """Return a bare column of variable-length text as it lies; None for any other operand."""
+    return (
+        block.text(operand.name) if isinstance(operand, ColumnNode) and operand.dtype.kind in "US" else None
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class CompareScalar(Condition):
     """``operand OP value`` with `value` in the operand's own domain."""
@@ -122,11 +130,21 @@ class CompareScalar(Condition):
     value: np.generic
 
     def evaluate(self, block: Block) -> Vector:
+        found = _text_of(self.operand, block)
+        if found is not None:
+            text, null, na = found
+            truth = text.compare(self.op, self.value)
+            if truth is not None:
+                hard, soft = (null, None) if na else (None, null)
+                return _finish(truth, hard, soft, null_is_true=self.op == "not_equal")
         operand = self.operand.evaluate(block)
         truth = _rows(compare_constant(self.op, operand.values, self.value), block)
         return _finish(truth, operand.hard_null(), operand.soft_null(), null_is_true=self.op == "not_equal")
 
     def select(self, block: Block, out: BoolArray) -> None:
+        if _text_of(self.operand, block) is not None:
+            out[...] = self.evaluate(block).values
+            return
         operand = self.operand.evaluate(block)
         compare_constant(self.op, operand.values, self.value, out)
         if operand.null is not None:
@@ -242,6 +260,13 @@ class Membership(Condition):
     soft_null_matches: bool
 
     def evaluate(self, block: Block) -> Vector:
+        text = _text_of(self.operand, block)
+        if text is not None:
+            found = text[0].isin(self.members)
+            if found is not None:
+                if text[1] is not None:
+                    set_where(found, text[1], self.na_matches if text[2] else self.soft_null_matches)
+                return Vector(found)
         operand = self.operand.evaluate(block)
         values = operand.values
         truth = _rows(self._find(values), block)
@@ -287,6 +312,9 @@ class MaybeNull(Condition):
     operand: Node
 
     def evaluate(self, block: Block) -> Vector:
+        text = _text_of(self.operand, block)
+        if text is not None:
+            return Vector(np.zeros(block.n_rows, np.bool_) if text[1] is None else text[1])
         operand = self.operand.evaluate(block)
         kind = self.operand.dtype.kind
         truth = None

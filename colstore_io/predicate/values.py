@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..fields import Nulls, native
+from .arrowtext import ArrowText
 
 __all__ = ["BLOCK_ROWS", "Block", "BoolArray", "ColumnValues", "Vector"]
 
@@ -33,14 +34,14 @@ class ColumnValues:
     Attributes
     ----------
     values : ndarray, shape (n,)
-        Any byte order, alignment or stride; not modified.
+        Any byte order, alignment or stride; not modified. Text of variable length is an `ArrowText`.
     validity : ndarray of bool, shape (n,), optional
         False = missing. Omitted when nothing is missing, or when NaN or NaT mark what is.
     nulls : {"nan", "na"}
         The rule that missing values follow, from the dtype in which the column is handed out.
     """
 
-    values: NDArray[Any]
+    values: NDArray[Any] | ArrowText
     validity: BoolArray | None = None
     nulls: Nulls = "nan"
 
@@ -94,8 +95,24 @@ class Block:
             vector = self._columns[name] = self._prepare(self._values[name])
         return vector
 
+    def text(self, name: str) -> tuple[ArrowText, BoolArray | None, bool] | None:
+        """Return a column of variable-length text as it lies, where it is missing, and whether by the "na" rule.
+
+        None for a column of any other kind.
+        """
+        column = self._values[name]
+        if not isinstance(column.values, ArrowText):
+            return None
+        null = None
+        if column.validity is not None:
+            null = np.equal(column.validity[self.start : self.stop].view(np.uint8), 0)
+            null = null if null.any() else None
+        return column.values[self.start : self.stop], null, column.nulls == "na"
+
     def _prepare(self, column: ColumnValues) -> Vector:
         values = column.values[self.start : self.stop]
+        if isinstance(values, ArrowText):
+            values = values.padded()
         if values.dtype.kind == "b":
             values = _as_bool(values)  # bytes from a file may be neither 0 nor 1
         elif not values.dtype.isnative:

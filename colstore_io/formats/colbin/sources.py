@@ -20,7 +20,7 @@ from .schema import FieldDef, FieldType, Section, StructDef, TypeCode
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ColumnSource", "column_source", "named_columns", "rows_section"]
+__all__ = ["ColumnSource", "column_source", "named_columns", "rows_section", "scalar_code"]
 
 _CODE_OF = {dtype.str.lstrip("<>|="): code for code, dtype in enumerate(SCALAR_DTYPES)}
 _LIST_CODES = {"i1": 13, "i2": 14, "i4": 15, "i8": 16, "u2": 17, "u4": 18, "u8": 19}
@@ -93,7 +93,9 @@ def named_columns(data: Any) -> list[tuple[str, Any]]:
     elif hasattr(data, "iloc") and hasattr(data, "columns"):
         table = pa.Table.from_pandas(data, preserve_index=False)
     else:
-        raise TypeError(f"cannot take columns from {type(data).__name__}; pass an Arrow table, a DataFrame or a mapping")
+        raise TypeError(
+            f"cannot take columns from {type(data).__name__}; pass an Arrow table, a DataFrame or a mapping"
+        )
     return list(zip(table.schema.names, table.columns, strict=True))
 
 
@@ -132,7 +134,8 @@ def column_source(name: str, data: Any, *, like: RecordColumn | None = None) -> 
     )
 
 
-def _scalar_code(name: str, dtype: np.dtype[Any]) -> int:
+def scalar_code(name: str, dtype: np.dtype[Any]) -> int:
+    """Return the type code of a column of booleans, integers, float32 or float64; `TypeError` for other dtypes."""
     code = _CODE_OF.get(dtype.str.lstrip("<>|="))
     if code is None:
         raise TypeError(f"column {name!r}: colbin has no type for {dtype}; convert it first")
@@ -142,7 +145,7 @@ def _scalar_code(name: str, dtype: np.dtype[Any]) -> int:
 def _of_numpy(name: str, data: NDArray[Any]) -> ColumnSource:
     if data.ndim != 1:
         raise ValueError(f"column {name!r} has {data.ndim} dimensions, not 1")
-    code = _scalar_code(name, data.dtype)
+    code = scalar_code(name, data.dtype)
     values = np.ascontiguousarray(data, SCALAR_DTYPES[code])
     return ColumnSource(RecordColumn(name, code), len(values), values)
 
@@ -167,7 +170,7 @@ def _of_arrow(name: str, data: Any) -> ColumnSource:
         return ColumnSource(RecordColumn(name, 0, validity is not None), rows, values, validity)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         dtype = np.dtype(kind.to_pandas_dtype())
-        code = _scalar_code(name, dtype)
+        code = scalar_code(name, dtype)
         values = _values(array, dtype)
         return ColumnSource(RecordColumn(name, code, validity is not None), rows, values, validity)
     if pa.types.is_null(kind):
@@ -175,7 +178,9 @@ def _of_arrow(name: str, data: Any) -> ColumnSource:
     text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if text or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         if validity is not None and not text:
-            raise ValueError(f"column {name!r}: bytes cannot be null, an empty value reads back as null or empty alike")
+            raise ValueError(
+                f"column {name!r}: bytes cannot be null, an empty value reads back as null or empty alike"
+            )
         offsets, content = _text_buffers(array)
         column = RecordColumn(name, TypeCode.STRING if text else TypeCode.BYTES, validity is not None)
         return ColumnSource(column, rows, None, validity, offsets, None, content)
@@ -200,7 +205,9 @@ def _offsets(array: pa.Array) -> NDArray[np.int64]:
     buffer = array.buffers()[1]
     if buffer is None or not buffer.size:
         return np.zeros(len(array) + 1, np.int64)
-    return np.frombuffer(buffer, dtype, len(array) + 1, array.offset * dtype.itemsize).astype(np.int64, copy=False)
+    return np.frombuffer(buffer, dtype, len(array) + 1, array.offset * dtype.itemsize).astype(
+        np.int64, copy=False
+    )
 
 
 def _text_buffers(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
@@ -213,7 +220,9 @@ def _of_lists(name: str, array: pa.Array) -> ColumnSource:
 
     kind, rows = array.type.value_type, len(array)
     if array.null_count or array.values.null_count:
-        raise ValueError(f"column {name!r}: lists and their elements cannot be null; an empty list and none are alike")
+        raise ValueError(
+            f"column {name!r}: lists and their elements cannot be null; an empty list and none are alike"
+        )
     offsets, child = _offsets(array), array.values
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         inner, content = _text_buffers(child)

@@ -116,10 +116,13 @@ def column_parts(sources: Sequence[ColumnSource], *, k8: bool, threads: int = 1)
                 parts.append(bytes((place,)) + head if k8 else head)
                 parts.append(data)
             continue
-        assert source.offsets is not None and source.data is not None
+        assert source.offsets is not None
+        assert source.data is not None
         size = int(source.offsets[-1] - source.offsets[0])
         if k8 and size == 0:
             continue  # under four-bit keys a column of empty strings is written (colbin.md 7)
         room = np.empty(size + 5 * source.rows + 16, np.uint8)
-        parts.append(memoryview(room[: kernel.write_string_column(k8, place, source.offsets, source.data, room)]))
+        parts.append(
+            memoryview(room[: kernel.write_string_column(k8, place, source.offsets, source.data, room)])
+        )
     return parts

@@ -17,7 +17,7 @@ from ...errors import FormatError
 from .. import DecodedColumn
 from .buffers import Buffer, ColumnBuffers, text_array
 from .layout import ListColumns, list_columns, list_fields, parsed_section, root_layout
-from .schema import MAX_ROWS, FieldDef, TypeCode
+from .schema import MAX_ROWS, FieldDef
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,7 +77,9 @@ def split_message(message: Buffer, section: bytes | None) -> tuple[bytes, int, b
     root = message[0]
     if root not in (0xD0, 0xD4, 0xD8, 0xDC):
         raise FormatError(
-            f"not a colbin message: it begins with {root:02X}, expected D0, D4, D8 or DC", offset=0, section="message"
+            f"not a colbin message: it begins with {root:02X}, expected D0, D4, D8 or DC",
+            offset=0,
+            section="message",
         )
     if not root & 4:
         if section is None:
@@ -89,7 +91,11 @@ def split_message(message: Buffer, section: bytes | None) -> tuple[bytes, int, b
             f"the section claims {size} bytes, {len(message) - at} are there", offset=1, section="section"
         )
     own = bytes(message[1 : at + size])
-    if section is not None and section != own and not parsed_section(section).is_prefix_of(parsed_section(own)):
+    if (
+        section is not None
+        and section != own
+        and not parsed_section(section).is_prefix_of(parsed_section(own))
+    ):
         own = section
     return own, at + size, root == 0xDC
 
@@ -146,7 +152,10 @@ def find_list(
         # A row takes its length byte at least: rows that cannot be there are not believed.
         if rows > (stop - at) >> k8:
             raise FormatError(
-                f"the list claims {rows} rows in {stop - at} bytes", path=path, offset=start, section="message"
+                f"the list claims {rows} rows in {stop - at} bytes",
+                path=path,
+                offset=start,
+                section="message",
             )
         return ListSpan(False, k8, rows, at, stop)
     # Columns of a table in a four-bit run have the row type's own width (colbin.md 7).
@@ -157,11 +166,13 @@ def check_size(rows: int, columns: int, *, max_rows: int, max_cells: int, path: 
     """Refuse lists that claim more than the caller allows, before anything is allocated."""
     if rows > max_rows:
         raise FormatError(
-            f"the list claims {rows} rows; at most {max_rows} are read unless max_rows says otherwise", path=path
+            f"the list claims {rows} rows; at most {max_rows} are read unless max_rows says otherwise",
+            path=path,
         )
     if rows * columns > max_cells:
         raise FormatError(
-            f"{rows} rows of {columns} columns are more than {max_cells} values; max_cells allows more", path=path
+            f"{rows} rows of {columns} columns are more than {max_cells} values; max_cells allows more",
+            path=path,
         )
 
 
@@ -228,7 +239,9 @@ def _decode_columns(
         begin = starts[place]
         dtype = column.dtype
         if dtype is None:
-            results.append(DecodedColumn(array=_text_column(data, begin, int(length[place]), rows, column, errors, path)))
+            results.append(
+                DecodedColumn(array=_text_column(data, begin, int(length[place]), rows, column, errors, path))
+            )
             continue
         values = None if out is None else out[number]
         if begin < 0:
@@ -249,7 +262,10 @@ def _decode_columns(
         if bad >= 0:
             name = columns.struct.fields[coded[bad]].name
             raise FormatError(
-                f"column {name!r}: {column_codec.WRONG[code]}", path=path, offset=int(start[bad]), section="table"
+                f"column {name!r}: {column_codec.WRONG[code]}",
+                path=path,
+                offset=int(start[bad]),
+                section="table",
             )
     return results
 

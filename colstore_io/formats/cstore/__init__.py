@@ -16,7 +16,7 @@ from .reader import HeaderInfo, read_header, read_metadata, read_statistics
 from .sidecar import read_block_statistics
 
 if TYPE_CHECKING:
-    from .. import Problem, ShardMeta, Statistics
+    from .. import Problem, ReadOptions, ShardMeta, Statistics
 
 __all__ = ["FORMAT", "CstoreFormat"]
 
@@ -28,8 +28,11 @@ class CstoreFormat:
     magic = MAGIC
     suffix = ".cstore"
 
-    def read_metadata(self, files: Sequence[ByteFile], heads: Sequence[memoryview]) -> list[ShardMeta]:
-        """Return what the files hold; see `reader.read_metadata`."""
+    def read_metadata(
+        self, files: Sequence[ByteFile], heads: Sequence[memoryview], options: ReadOptions | None = None
+    ) -> list[ShardMeta]:
+        """Return what the files hold; see `reader.read_metadata`. None of the options concerns this format."""
+        del options
         return read_metadata(files, heads, index=True)
 
     def read_statistics(self, files: Sequence[ByteFile], metas: Sequence[ShardMeta]) -> list[ShardMeta]:

@@ -1,0 +1,452 @@
+"""Rows of segments that are decoded whole.
+
+The counterpart of `gather` for formats without addresses: fetch the chunks that a selection touches, in waves of
+bounded size; decode them in parallel, by one column of one segment or by one segment; and put the wanted rows in their
+place. A range of rows decodes straight into the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import buffers, threads
+from .dataset import Source
+from .fields import native
+from .formats import Allocate, DecodedColumn
+from .selection import Index, Mask, Range, RowSelection, out_of_range
+from .storage import read_ranges
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Columns", "read_columns", "read_segments"]
+
+WAVE_BYTES = 64 << 20
+"""Stored bytes of the segments that are decoded at once, beside one segment a thread."""
+
+Columns: TypeAlias = "list[NDArray[Any] | tuple[NDArray[Any], NDArray[np.bool_]] | pa.Array]"
+"""For each field an array; for a nullable one of fixed width (values, validity); for variable length an Arrow array."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Rows of one segment that are wanted.
+
+    Attributes
+    ----------
+    segment : int
+    rows : (int, int)
+        Rows within the segment that are decoded.
+    take : ndarray, slice or None
+        Which of these are wanted, in which order: positions or a mask. None is all.
+    place : slice or ndarray of int64
+        Where they go in the result.
+    """
+
+    segment: int
+    rows: tuple[int, int]
+    take: NDArray[Any] | slice | None
+    place: Any
+
+
+def read_columns(
+    source: Source,
+    rows: RowSelection,
+    positions: Sequence[int],
+    out: Sequence[NDArray[Any] | None] | None = None,
+    *,
+    dictionaries: Collection[str] = (),
+    allocate: Allocate | None = None,
+) -> Columns:
+    """Read the selected rows of fields.
+
+    Parameters
+    ----------
+    source : Source
+        With decoders.
+    rows : RowSelection
+    positions : sequence of int
+        Of fields in the schema; repeats allowed.
+    out : sequence of ndarray or None, optional
+        Targets of fixed-width fields: shape (rows.count,), native dtype.
+    dictionaries : collection of str
+        Columns that may come as Arrow dictionary arrays.
+    allocate : callable, optional
+        Memory of the results of a contiguous range.
+
+    Raises
+    ------
+    IndexError
+        If a row is out of range; nothing was read or written then.
+    FormatError
+        If a chunk is damaged, naming file, segment and column. A given `out` is unspecified then.
+
+    Notes
+    -----
+    Peak memory: the result, the stored bytes of one wave (`WAVE_BYTES`), and for selections other than a contiguous
+    range one decoded segment a thread.
+    """
+    pieces, order = _pieces(source, rows)
+    count = rows.count
+    reader = _Reader(source, positions, dictionaries, allocate)
+    targets = reader.targets(count, out)
+    validity: list[NDArray[np.bool_] | None] = [None] * len(positions)
+    parts: list[list[pa.Array]] = [[] for _ in positions]
+    for piece, decoded in reader.run(pieces, targets):
+        for number, column in enumerate(decoded):
+            if column.array is not None:
+                array = column.array
+                parts[number].append(array if piece.take is None else _taken(array, piece.take))
+                continue
+            target = targets[number]
+            assert target is not None
+            if column.values is not None and piece.take is not None:
+                target[piece.place] = column.values[piece.take]
+            if column.validity is not None:
+                mask = validity[number]
+                if mask is None:
+                    mask = validity[number] = np.ones(count, np.bool_)
+                mask[piece.place] = column.validity if piece.take is None else column.validity[piece.take]
+    result: Columns = []
+    for number, position in enumerate(positions):
+        field = source.schema.fields[position]
+        if field.variable:
+            result.append(_joined(field, parts[number], order))
+        elif field.nullable:
+            mask = validity[number]
+            result.append((targets[number], np.ones(count, np.bool_) if mask is None else mask))
+        else:
+            result.append(targets[number])
+    return result
+
+
+def read_segments(
+    source: Source, positions: Sequence[int], *, dictionaries: Collection[str] = ()
+) -> Iterator[Columns]:
+    """Yield the fields of each segment that has rows, in order; a wave of segments is decoded at once."""
+    table = source.plan.segments
+    pieces = [
+        _Piece(s, (0, int(table.rows[s])), None, slice(0, int(table.rows[s])))
+        for s in np.flatnonzero(table.rows > 0).tolist()
+    ]
+    reader = _Reader(source, positions, dictionaries, None)
+    fields = [source.schema.fields[p] for p in positions]
+    for piece, decoded in reader.run(pieces, None):
+        n_rows = piece.rows[1]
+        columns: Columns = []
+        for field, column in zip(fields, decoded, strict=True):
+            if column.array is not None:
+                columns.append(column.array)
+            elif field.nullable:
+                mask = np.ones(n_rows, np.bool_) if column.validity is None else column.validity
+                columns.append((column.values, mask))
+            else:
+                columns.append(column.values)
+        yield columns
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Which rows of which segments
+
+
+def _pieces(source: Source, rows: RowSelection) -> tuple[list[_Piece], NDArray[np.int64] | None]:
+    """Cut a selection at segment borders.
+
+    Returns
+    -------
+    (pieces, order)
+        In segment order. `order[k]` is where the k-th row of the pieces, one after the other, belongs in the result;
+        None when they are in order.
+    """
+    table = source.plan.segments
+    if rows.count == 0:
+        return [], None
+    if isinstance(rows, Range) and rows.step == 1:
+        low, high = table.span(rows.start, rows.stop)
+        pieces = []
+        for s in range(low, high):
+            origin = int(table.row_start[s])
+            first, stop = max(rows.start, origin), min(rows.stop, int(table.row_start[s + 1]))
+            if stop > first:
+                place = slice(first - rows.start, stop - rows.start)
+                pieces.append(_Piece(s, (first - origin, stop - origin), None, place))
+        return pieces, None
+    if isinstance(rows, Mask):
+        return _mask_pieces(table.row_start, rows.mask), None
+    if isinstance(rows, Index) and not rows.checked:
+        bad = source.kernel_module().first_out_of_range(rows.rows, source.n_rows)
+        if bad >= 0:
+            raise out_of_range(int(rows.rows[bad]), source.n_rows)
+    positions = rows.positions(source.n_rows)
+    order: NDArray[np.int64] | None = None
+    if positions.shape[0] > 1 and not bool((positions[1:] >= positions[:-1]).all()):
+        order = np.argsort(positions, kind="stable")
+        positions = positions[order]
+    numbers = table.locate(positions)
+    edges = np.flatnonzero(np.diff(numbers)) + 1
+    pieces = []
+    for first, stop in zip([0, *edges.tolist()], [*edges.tolist(), positions.shape[0]], strict=True):
+        s = int(numbers[first])
+        local = positions[first:stop] - table.row_start[s]
+        low = int(local[0])
+        target: Any = slice(first, stop) if order is None else order[first:stop]
+        pieces.append(_Piece(s, (low, int(local[-1]) + 1), local - low, target))
+    return pieces, order
+
+
+def _mask_pieces(row_start: NDArray[np.int64], mask: NDArray[np.bool_]) -> list[_Piece]:
+    pieces = []
+    done = 0
+    for s in range(row_start.shape[0] - 1):
+        own = mask[int(row_start[s]) : int(row_start[s + 1])]
+        count = int(np.count_nonzero(own))
+        if count == 0:
+            continue
+        first = int(own.argmax())
+        stop = own.shape[0] - int(own[::-1].argmax())
+        take = None if count == stop - first else own[first:stop]
+        pieces.append(_Piece(s, (first, stop), take, slice(done, done + count)))
+        done += count
+    return pieces
+
+
+def _taken(array: pa.Array, take: Any) -> pa.Array:
+    import pyarrow as pa
+
+    chosen = pa.array(take)
+    return array.filter(chosen) if take.dtype == np.bool_ else array.take(chosen)
+
+
+def _joined(field: Any, parts: list[pa.Array], order: NDArray[np.int64] | None) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from .arrays import arrow_type
+
+    if not parts:
+        return pa.array([], arrow_type(field))
+    if len({part.type for part in parts}) > 1:
+        # One chunk too large for 32-bit offsets, or only some chunks are dictionaries, or not UTF-8.
+        plain = [part.dictionary_decode() if isinstance(part, pa.DictionaryArray) else part for part in parts]
+        widest = max((part.type for part in plain), key=lambda t: _WIDTHS.get(str(t), 0))
+        parts = [part.cast(widest) for part in plain]
+    elif len(parts) > 1 and isinstance(parts[0], pa.DictionaryArray):
+        whole = pa.chunked_array(parts).unify_dictionaries()
+        parts = whole.chunks
+    if len(parts) == 1:
+        array = parts[0]
+    else:
+        total = sum(part.nbytes for part in parts)
+        if total >= _INT32_MAX and str(parts[0].type) in ("string", "binary"):
+            wide = pa.large_string() if str(parts[0].type) == "string" else pa.large_binary()
+            parts = [part.cast(wide) for part in parts]
+        array = pa.concat_arrays(parts)
+    if order is not None:
+        places = np.empty(order.shape[0], np.int64)
+        places[order] = np.arange(order.shape[0])
+        array = pc.take(array, pa.array(places))
+    return array
+
+
+_INT32_MAX = (1 << 31) - 1
+_WIDTHS = {"string": 1, "large_string": 2, "binary": 3, "large_binary": 4}
+"""Which type holds the values of the others."""
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Fetch and decode
+
+
+class _Reader:
+    """Decodes pieces of some fields of a source."""
+
+    def __init__(
+        self,
+        source: Source,
+        positions: Sequence[int],
+        dictionaries: Collection[str],
+        allocate: Allocate | None,
+    ) -> None:
+        self.source = source
+        self.positions = positions
+        self.fields = [source.schema.fields[p] for p in positions]
+        self.allocate = allocate
+        self.categorical = [n for n, f in enumerate(self.fields) if f.name in dictionaries]
+        plan = source.plan
+        self.first_segment = np.searchsorted(plan.segments.file, np.arange(len(plan.files)))
+
+    def targets(self, count: int, out: Sequence[NDArray[Any] | None] | None) -> list[NDArray[Any] | None]:
+        targets: list[NDArray[Any] | None] = []
+        for number, field in enumerate(self.fields):
+            given = None if out is None else out[number]
+            if field.variable:
+                if given is not None:
+                    raise ValueError(f"column {field.name!r} has no fixed width: out= has no form for it")
+                targets.append(None)
+            elif given is None:
+                targets.append(self._empty(count, native(field.dtype)))
+            else:
+                dtype = native(field.dtype)
+                if given.dtype != dtype or given.shape != (count,):
+                    raise ValueError(
+                        f"out must have dtype {dtype} and shape ({count},), got {given.dtype} and {given.shape}"
+                    )
+                if not (given.flags.c_contiguous and given.flags.writeable):
+                    raise ValueError("out must be C-contiguous and writable")
+                targets.append(given)
+        return targets
+
+    def _empty(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        if self.allocate is None:
+            return buffers.empty(count, dtype)
+        return self.allocate(count * dtype.itemsize).view(dtype)
+
+    def run(
+        self, pieces: Sequence[_Piece], targets: Sequence[NDArray[Any] | None] | None
+    ) -> Iterator[tuple[_Piece, list[DecodedColumn]]]:
+        """Yield the pieces with their columns, in order. Values of pieces that are taken whole go into `targets`."""
+        self.source.check_sizes()
+        wave: list[tuple[_Piece, list[tuple[int, int]]]] = []
+        weight = 0
+        for piece in pieces:
+            ranges = self._ranges(piece)
+            weight += sum(length for _, length in ranges)
+            wave.append((piece, ranges))
+            if weight >= WAVE_BYTES:
+                yield from self._wave(wave, targets)
+                wave, weight = [], 0
+        if wave:
+            yield from self._wave(wave, targets)
+
+    def _columns(self, file: int) -> list[int]:
+        plan = self.source.plan
+        return plan.layouts[plan.files[file].layout].columns(self.positions)
+
+    def _ranges(self, piece: _Piece) -> list[tuple[int, int]]:
+        file = int(self.source.plan.segments.file[piece.segment])
+        decoder = self.source.plan.decoders[file]
+        local = piece.segment - int(self.first_segment[file])
+        return decoder.ranges(local, self._columns(file), piece.rows)
+
+    def _wave(
+        self,
+        wave: Sequence[tuple[_Piece, list[tuple[int, int]]]],
+        targets: Sequence[NDArray[Any] | None] | None,
+    ) -> Iterator[tuple[_Piece, list[DecodedColumn]]]:
+        data = self._fetch(wave)
+        results: list[list[DecodedColumn | None]] = [[None] * len(self.fields) for _ in wave]
+        jobs: list[tuple[int, Callable[[int], None]]] = []
+        for number, (piece, ranges) in enumerate(wave):
+            file = int(self.source.plan.segments.file[piece.segment])
+            columns = self._columns(file)
+            if self.source.plan.decoders[file].independent:
+                for c, (_, length) in enumerate(ranges):
+                    jobs.append(
+                        (
+                            length,
+                            self._job(piece, [c], [columns[c]], [data[number][c]], targets, results[number]),
+                        )
+                    )
+            else:
+                weight = sum(length for _, length in ranges)
+                everything = list(range(len(columns)))
+                jobs.append(
+                    (weight, self._job(piece, everything, columns, data[number], targets, results[number]))
+                )
+        if not self.fields:
+            jobs = []
+        # The heaviest first: a long column that begins last would run alone.
+        jobs.sort(key=lambda job: -job[0])
+        work = sum(weight for weight, _ in jobs)
+        wanted = threads.wanted_threads(work, self.source.thread_cap())
+        with threads.lease(wanted) as granted:
+            if granted == 1:
+                for _, job in jobs:
+                    job(1)
+            elif len(jobs) == 1:
+                jobs[0][1](granted)
+            else:
+                self._parallel(jobs, granted)
+        for (piece, _), decoded in zip(wave, results, strict=True):
+            yield piece, decoded  # type: ignore[misc]
+
+    @staticmethod
+    def _parallel(jobs: Sequence[tuple[int, Callable[[int], None]]], granted: int) -> None:
+        """Run jobs on `granted` threads; those that outweigh a thread's share get several."""
+        total = max(1, sum(weight for weight, _ in jobs))
+        large = [job for weight, job in jobs if weight * granted > total and weight > 1 << 20]
+        if large and len(jobs) - len(large) < granted:
+            # A few long columns: one after the other on all threads, then the rest side by side.
+            for job in large:
+                job(granted)
+            jobs = [entry for entry in jobs if entry[1] not in large]
+        if not jobs:
+            return
+        with ThreadPoolExecutor(granted) as pool:
+            for future in [pool.submit(job, 1) for _, job in jobs]:
+                future.result()
+
+    def _fetch(self, wave: Sequence[tuple[_Piece, list[tuple[int, int]]]]) -> list[list[memoryview]]:
+        """Return the bytes of the ranges: views of mapped files, the rest fetched in one round."""
+        maps = self.source.mappings()
+        found: list[list[Any]] = []
+        requests: list[tuple[Any, int, int]] = []
+        slots: list[tuple[int, int]] = []
+        for number, (piece, ranges) in enumerate(wave):
+            file = int(self.source.plan.segments.file[piece.segment])
+            mapping = maps[file]
+            own: list[Any] = []
+            for position, (offset, length) in enumerate(ranges):
+                if mapping is not None:
+                    own.append(mapping.data[offset : offset + length])
+                else:
+                    own.append(None)
+                    requests.append((self.source.files[file], offset, length))
+                    slots.append((number, position))
+            found.append(own)
+        for (number, position), data in zip(slots, read_ranges(requests), strict=True):
+            found[number][position] = data
+        return found
+
+    def _job(
+        self,
+        piece: _Piece,
+        numbers: Sequence[int],
+        columns: Sequence[int],
+        data: Sequence[memoryview],
+        targets: Sequence[NDArray[Any] | None] | None,
+        results: list[DecodedColumn | None],
+    ) -> Callable[[int], None]:
+        source = self.source
+        file = int(source.plan.segments.file[piece.segment])
+        decoder = source.plan.decoders[file]
+        local = piece.segment - int(self.first_segment[file])
+        categorical = [
+            column for number, column in zip(numbers, columns, strict=True) if number in self.categorical
+        ]
+
+        def run(granted: int) -> None:
+            out: list[NDArray[Any] | None] | None = None
+            if targets is not None and piece.take is None:
+                whole = [targets[number] for number in numbers]
+                out = [None if target is None else target[piece.place] for target in whole]
+            decoded = decoder.decode(
+                local,
+                columns,
+                data,
+                rows=piece.rows,
+                out=out,
+                threads=granted,
+                dictionaries=categorical,
+                allocate=self.allocate,
+            )
+            for number, column in zip(numbers, decoded, strict=True):
+                results[number] = column
+
+        return run

@@ -1,0 +1,547 @@
+"""`ColumnsEncoder`: row groups of columns become the bytes of a columns file (columns.md sections 2, 3 and 10)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import threads as thread_budget
+from ...errors import ColumnNotFoundError
+from ...fields import Field, Schema
+from .bounds import chunk_bounds
+from .choose import Layout, choose_codec, choose_layout
+from .compress import Level, compressor, normal_level
+from .encode import Prepared, check_encoded_bytes, encode_stream, prepare
+from .gob_write import ChunkEntry, ColumnEntry, GroupEntry, footer_bytes
+from .optimize import Candidates, optimize_column
+from .tags import BLOCK_BYTES, MAGIC, NUMPY_TYPES, WRITABLE, Codec, Encoding, Type
+
+__all__ = ["ColumnsEncoder", "column_type"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+Part = bytes | memoryview
+
+ENCODINGS = {
+    "plain": Encoding.PLAIN,
+    "rle_bitpack": Encoding.RLE_BITPACK,
+    "delta": Encoding.DELTA,
+    "dict": Encoding.DICT,
+    "offset_bytes": Encoding.OFFSET_BYTES,
+    "affix": Encoding.AFFIX,
+}
+CODECS = {
+    "none": Codec.NONE,
+    "flate": Codec.FLATE,
+    "gzip": Codec.GZIP,
+    "zlib": Codec.ZLIB,
+    "lzw": Codec.LZW,
+    "zstd": Codec.ZSTD,
+}
+REPRESENTATIONS: tuple[Literal["raw", "remap", "bits"], ...] = ("raw", "remap", "bits")
+BOUNDARIES: tuple[Literal["counts", "offsets", "deltas"], ...] = ("counts", "offsets", "deltas")
+
+_TYPE_OF_DTYPE = {dtype.newbyteorder("="): kind for kind, dtype in NUMPY_TYPES.items()}
+_TYPE_OF_LOGICAL = {
+    "string": Type.STRING,
+    "large_string": Type.STRING,
+    "binary": Type.BYTES,
+    "large_binary": Type.BYTES,
+}
+
+
+def column_type(field: Field) -> Type:
+    """Return the type of a field in the format (section 5).
+
+    Raises
+    ------
+    TypeError
+        If the format has none for it; says what to do.
+    """
+    kind = _TYPE_OF_LOGICAL.get(field.logical or "") if field.variable else None
+    if kind is None and not field.variable and field.validity is None:
+        kind = _TYPE_OF_DTYPE.get(field.native_dtype)
+    if kind is None:
+        advice = {
+            "f": "cast it to float32 or float64",
+            "M": "cast it to int64 and keep its unit elsewhere, or store the table as .cstore",
+            "m": "cast it to int64 and keep its unit elsewhere, or store the table as .cstore",
+        }.get(field.dtype.kind, "bool, integers, float32, float64, bytes and text can be stored")
+        raise TypeError(
+            f"column {field.name!r} has the type {field.logical or field.dtype}, which the columns format does not "
+            f"have; {advice}"
+        )
+    return kind
+
+
+def default_encoding(kind: Type) -> Encoding:
+    """Return the encoding that the format's own library uses when none is asked for (section 10.1)."""
+    if kind is Type.BOOL:
+        return Encoding.RLE_BITPACK
+    return Encoding.DELTA if Type.INT8 <= kind <= Type.UINT64 else Encoding.PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """What is known of one column before any data. `encoding` and `codec` are None where the data decide."""
+
+    name: str
+    kind: Type
+    nullable: bool
+    encoding: Encoding | None
+    codec: Codec | None
+    tokenizer: Any = None
+    reference: int = 0
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """One column of one row group on its way: encoded, then compressed."""
+
+    column: _Column
+    prepared: Prepared
+    layout: Layout
+    stream: NDArray[np.uint8]
+    entry: ChunkEntry
+    blocks: list[memoryview]
+    stored: list[Part]
+
+
+class ColumnsEncoder:
+    """Encodes a columns file front to back: a `FileEncoder`.
+
+    Parameters
+    ----------
+    schema : Schema
+        Fields of fixed width (bool, integers, float32, float64), or of text and bytes; `Field.optional` is
+        "nullable".
+    encoding : str, or mapping of column name to str, optional
+        ``"plain"``, ``"rle_bitpack"``, ``"delta"``, ``"dict"``, ``"offset_bytes"`` or ``"affix"`` for every column
+        without a tokenizer. Default: with ``compression="auto"`` chosen by the data; else by type as the format's
+        own library does (bool RLEBitpack, integers Delta, others Plain).
+    compression : str, or mapping of column name to str
+        ``"auto"`` chooses per column and row group. ``"none"``, ``"flate"``, ``"gzip"``, ``"zlib"`` and ``"lzw"`` give
+        the original's behaviour. ``"zstd"`` is an extension: **only this library reads it**.
+    level : int, optional
+        -2 (Huffman codes only), -1, 1..9; 0 or None is 3, as in the original. Not with ``"auto"``.
+    block_size : int
+        Raw bytes of a block; 0 or less is 262144.
+    tokenizers : mapping of column name (or position) to Tokenizer, optional
+        Columns of text or bytes to store as token ids.
+    tokenized_layout : (representation, boundary)
+        ``"raw"``, ``"remap"``, ``"bits"`` and ``"counts"``, ``"offsets"``, ``"deltas"``.
+    optimize : bool or {"exact", "fast"}
+        Let the first row group decide encoding and codec of all (section 10.3). True is ``"exact"``. `encoding`,
+        `compression` and `level` do not matter then.
+    optimize_level : int, optional
+        Level of that measurement, and of all compression after it; default 9.
+    threads : int, optional
+        Threads to use at most, of what `colstore_io.threads` has free.
+
+    Raises
+    ------
+    TypeError, ValueError, ColumnNotFoundError
+        For options that do not fit the schema.
+
+    Notes
+    -----
+    `segment` checks everything before it returns, and a failed call leaves the encoder as it was: the next row group
+    can be written. Buffers that it returns may share memory with the columns given to it. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        encoding: str | Mapping[str, str] | None = None,
+        compression: str | Mapping[str, str] = "auto",
+        level: int | None = None,
+        block_size: int = BLOCK_BYTES,
+        tokenizers: Mapping[str | int, Any] | None = None,
+        tokenized_layout: tuple[str | int, str | int] = ("raw", "counts"),
+        optimize: bool | Literal["exact", "fast"] = False,
+        optimize_level: int | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self._schema = schema
+        self._level: Level = normal_level(level)
+        if level is not None and compression == "auto":
+            raise ValueError("level needs a compression that takes one, such as compression='flate'")
+        self._block_size = block_size if block_size > 0 else BLOCK_BYTES
+        if optimize not in (False, True, "exact", "fast"):
+            raise ValueError(f"optimize must be a bool, 'exact' or 'fast', got {optimize!r}")
+        self._optimize: Literal["exact", "fast"] | None = "exact" if optimize is True else optimize or None
+        self._optimize_level = normal_level(9 if optimize_level in (None, 0) else optimize_level)
+        self._representation = _position(tokenized_layout[0], REPRESENTATIONS, "representation")
+        self._boundary = _position(tokenized_layout[1], BOUNDARIES, "boundary")
+        self._digests: list[bytes] = []
+        self._columns = self._planned(encoding, compression, dict(tokenizers or {}))
+        self._threads = threads or 0
+        self._layouts: list[Layout] | None = None
+        self._reports: tuple[Candidates, ...] = ()
+        self._groups: list[GroupEntry] = []
+        self._names: list[bytes] | None = None
+        self._end = 0
+        self._state: Literal["new", "open", "finished"] = "new"
+
+    # ------------------------------------------------------------------------------------------------- planning
+
+    def _planned(
+        self,
+        encoding: str | Mapping[str, str] | None,
+        compression: str | Mapping[str, str],
+        tokenizers: dict[str | int, Any],
+    ) -> list[_Column]:
+        models = self._models(tokenizers)
+        for option in (encoding, compression):
+            if isinstance(option, Mapping):
+                for name in option:
+                    self._schema.index(name)
+        columns = []
+        for position, field in enumerate(self._schema):
+            kind = column_type(field)
+            model = models.get(position)
+            codec = _option(compression, field.name, "auto")
+            asked = _option(encoding, field.name, None)
+            chosen_codec = None if codec == "auto" else _named(codec, CODECS, "compression")
+            if asked is None or asked == "auto":
+                chosen = None if chosen_codec is None else default_encoding(kind)
+            else:
+                chosen = _named(asked, ENCODINGS, "encoding")
+            if model is not None:
+                if kind not in (Type.STRING, Type.BYTES) and self._optimize is None:
+                    raise TypeError(
+                        f"column {field.name!r} is {kind.name.lower()}; a tokenizer takes text or bytes"
+                    )
+                chosen = Encoding.TOKENIZED
+            elif chosen is not None and chosen not in WRITABLE[kind]:
+                allowed = ", ".join(repr(n) for n, e in ENCODINGS.items() if e in WRITABLE[kind])
+                raise ValueError(
+                    f"column {field.name!r} is {kind.name.lower()}, which cannot be encoded as {asked!r}; "
+                    f"possible are {allowed}"
+                )
+            reference = 0
+            if model is not None:
+                digest = bytes(model.digest)
+                if digest not in self._digests:
+                    self._digests.append(digest)
+                reference = self._digests.index(digest) + 1
+            columns.append(_Column(field.name, kind, field.nullable, chosen, chosen_codec, model, reference))
+        return columns
+
+    def _models(self, tokenizers: dict[str | int, Any]) -> dict[int, Any]:
+        models = {}
+        for key, model in tokenizers.items():
+            position = key if isinstance(key, int) else self._schema.index(key)
+            if not 0 <= position < len(self._schema):
+                raise ColumnNotFoundError(f"a tokenizer for column {position} of {len(self._schema)}")
+            if not isinstance(getattr(model, "digest", None), bytes):
+                raise TypeError(f"column {key!r}: expected a Tokenizer, got {type(model).__name__}")
+            models[position] = model
+        return models
+
+    # ------------------------------------------------------------------------------------------------ the file
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+    @property
+    def groups(self) -> tuple[GroupEntry, ...]:
+        """What the footer will say of the row groups so far."""
+        return tuple(self._groups)
+
+    @property
+    def end(self) -> int:
+        """File offset behind what was returned so far."""
+        return self._end
+
+    @property
+    def candidates(self) -> tuple[Candidates, ...]:
+        """What each layout would have cost, per column; empty before Optimize has run."""
+        return self._reports
+
+    def begin(self) -> bytes:
+        """Return magic, version and digest table (section 2)."""
+        if self._state != "new":
+            raise ValueError("begin() was called already")
+        self._state = "open"
+        head = MAGIC + b"\x01"
+        if self._digests:
+            head = MAGIC + b"\x02" + struct.pack("<I", len(self._digests)) + b"".join(self._digests)
+        self._end = len(head)
+        return head
+
+    def resume(
+        self,
+        groups: Sequence[GroupEntry],
+        digests: Sequence[bytes],
+        end: int,
+        names: Sequence[bytes] | None = None,
+    ) -> None:
+        """Go on behind the row groups of an existing file instead of beginning one.
+
+        Parameters
+        ----------
+        groups : sequence of GroupEntry
+            As its footer has them.
+        digests : sequence of bytes
+            Its digest table, which cannot grow: it stands at the start of the file.
+        end : int
+            File offset where the next row group will stand.
+        names : sequence of bytes, optional
+            Names of the columns as they stand in the file.
+
+        Raises
+        ------
+        ValueError
+            If a column's tokenizer is not in the table.
+        """
+        if self._state != "new":
+            raise ValueError("begin() was called already")
+        missing = [digest for digest in self._digests if digest not in digests]
+        if missing:
+            raise ValueError(
+                f"the file does not name the tokenizer {missing[0].hex()}, and its table cannot grow; "
+                "write a new file"
+            )
+        own, self._digests = self._digests, list(digests)
+        self._columns = [
+            replace(column, reference=self._digests.index(own[column.reference - 1]) + 1)
+            if column.reference
+            else column
+            for column in self._columns
+        ]
+        self._groups = list(groups)
+        self._names = None if names is None else list(names)
+        self._end = end
+        self._state = "open"
+
+    def skip(self, nbytes: int) -> None:
+        """Leave `nbytes` bytes that belong to no row group before the next one."""
+        self._end += nbytes
+
+    def finish(self) -> bytes:
+        """Return footer, its length, and the closing magic."""
+        self._check_open()
+        columns = [
+            ColumnEntry(c.name.encode("utf-8", "surrogateescape"), int(c.kind), c.nullable)
+            for c in self._columns
+        ]
+        footer = footer_bytes(columns, self._groups)
+        self._state = "finished"
+        return footer + struct.pack("<I", len(footer)) + MAGIC
+
+    def _check_open(self) -> None:
+        if self._state != "open":
+            raise ValueError("begin() comes first" if self._state == "new" else "the file is finished")
+
+    # ----------------------------------------------------------------------------------------------- row groups
+
+    def optimize(self, columns: Sequence[Any]) -> tuple[Candidates, ...]:
+        """Let `columns` decide encoding and codec of all row groups from now on; writes nothing (section 10.3).
+
+        Parameters
+        ----------
+        columns : sequence of ndarray or Arrow array
+            As in `segment`.
+
+        Returns
+        -------
+        tuple of Candidates
+            What each layout of each column costs, and which was taken.
+        """
+        self._optimize = self._optimize or "exact"
+        prepared = self._prepare(columns)
+        with ExitStack() as stack:
+            run = self._runner(stack, 64 * sum(p.dense.value_bytes for p in prepared))
+            self._decide(prepared, run)
+        return self._reports
+
+    def _decide(self, prepared: list[Prepared], run: _Run[Any, Any]) -> None:
+        mode = self._optimize or "exact"
+
+        def one(pair: tuple[_Column, Prepared]) -> Candidates:
+            column, data = pair
+            return optimize_column(
+                column.name, data.dense, self._optimize_level, mode=mode, tokenizer=column.tokenizer
+            )
+
+        self._reports = tuple(run(one, list(zip(self._columns, prepared, strict=True))))
+        self._layouts = [report.layout for report in self._reports]
+
+    def segment(self, columns: Sequence[Any]) -> Sequence[Part]:
+        """Return the bytes of one row group.
+
+        Parameters
+        ----------
+        columns : sequence of ndarray, pyarrow.Array or pyarrow.ChunkedArray
+            In schema order and of equal length: NumPy arrays of fixed-width columns without nulls, Arrow for
+            all others. Arrow dictionaries are taken as ready dictionaries.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For columns that do not fit; nothing has changed then.
+        """
+        self._check_open()
+        prepared = self._prepare(columns)
+        n_rows = prepared[0].n_rows if prepared else 0
+        work = sum(p.dense.value_bytes + 4 * p.n_rows for p in prepared)
+        with ExitStack() as stack:
+            run = self._runner(stack, work)
+            if self._optimize is not None and self._layouts is None:
+                self._decide(prepared, run)
+            layouts: Sequence[Layout | None] = self._layouts or [None] * len(prepared)
+            chunks = list(run(self._encoded, list(zip(self._columns, prepared, layouts, strict=True))))
+            self._compress(chunks, run)
+        parts: list[Part] = []
+        entries = []
+        for chunk in chunks:
+            pieces, entry = _finished(chunk)
+            parts += pieces
+            entries.append(entry)
+        self._groups.append(GroupEntry(n_rows, self._end, tuple(entries)))
+        self._end += sum(entry.byte_length for entry in entries)
+        return parts
+
+    def _prepare(self, columns: Sequence[Any]) -> list[Prepared]:
+        if len(columns) != len(self._columns):
+            raise ValueError(f"the schema has {len(self._columns)} columns, got {len(columns)}")
+        prepared = [
+            prepare(column.name, column.kind, column.nullable, data)
+            for column, data in zip(self._columns, columns, strict=True)
+        ]
+        for column, data in zip(self._columns, prepared, strict=True):
+            if data.n_rows != prepared[0].n_rows:
+                raise ValueError(
+                    f"columns differ in length: {self._columns[0].name!r} has {prepared[0].n_rows} rows, "
+                    f"{column.name!r} has {data.n_rows}"
+                )
+        if prepared and prepared[0].n_rows > 0xFFFFFFFF:
+            raise ValueError("a row group has less than 2**32 rows; write smaller ones (row_group_size=...)")
+        return prepared
+
+    def _runner(self, stack: ExitStack, work: int) -> _Run[Any, Any]:
+        granted = stack.enter_context(thread_budget.lease(thread_budget.wanted_threads(work, self._threads)))
+        if granted == 1:
+            return lambda call, items: map(call, items)
+        pool = stack.enter_context(ThreadPoolExecutor(granted, "colstore_io-encode"))
+        return lambda call, items: pool.map(call, items)
+
+    def _encoded(self, item: tuple[_Column, Prepared, Layout | None]) -> _Chunk:
+        column, prepared, layout = item
+        dense = prepared.dense
+        stream: NDArray[np.uint8] | None = None
+        if layout is None:
+            layout, stream = self._layout(column, prepared)
+        if stream is None:
+            stream = self._stream(column, prepared, layout)
+        bounds = chunk_bounds(dense)
+        entry = ChunkEntry(
+            0,
+            prepared.null_count,
+            bounds.minimum,
+            bounds.maximum,
+            bounds.min_length,
+            bounds.max_length,
+            int(layout.encoding),
+            int(layout.codec),
+            column.reference,
+        )
+        view, size = stream.data, self._block_size
+        blocks = [view[at : at + size] for at in range(0, max(1, len(view)), size)]
+        return _Chunk(column, prepared, layout, stream, entry, blocks, [])
+
+    def _layout(self, column: _Column, prepared: Prepared) -> tuple[Layout, NDArray[np.uint8] | None]:
+        """Return the layout by the options and, where these leave it open, the data; the stream if known."""
+        if column.encoding is None:
+            return choose_layout(prepared.dense), None
+        level: Level = self._level
+        layout = Layout(
+            column.encoding, column.codec or Codec.NONE, level, self._representation, self._boundary
+        )
+        if column.codec is not None:
+            return layout, None
+        stream = self._stream(column, prepared, layout)
+        codec, level = choose_codec(stream)
+        return replace(layout, codec=codec, level=level), stream
+
+    def _stream(self, column: _Column, prepared: Prepared, layout: Layout) -> NDArray[np.uint8]:
+        if layout.encoding is not Encoding.TOKENIZED:
+            return encode_stream(column.name, prepared.dense, layout.encoding)
+        from .tokenized import encode_tokenized
+
+        offsets, data = prepared.dense.variable
+        encoded = encode_tokenized(
+            offsets,
+            data,
+            column.tokenizer,
+            REPRESENTATIONS[layout.representation],
+            BOUNDARIES[layout.boundary],
+        )
+        check_encoded_bytes(column.name, len(encoded))
+        return np.frombuffer(encoded, np.uint8)
+
+    def _compress(self, chunks: list[_Chunk], run: _Run[Any, Any]) -> None:
+        """Compress the blocks of all chunks, then undo it where it did not pay (section 3.3)."""
+        calls = []
+        for chunk in chunks:
+            compress = compressor(chunk.layout.codec, chunk.layout.level)
+            if chunk.layout.codec is not Codec.NONE and len(chunk.stream):
+                calls += [(compress, block) for block in chunk.blocks]
+        done = iter(list(run(lambda call: call[0](call[1]), calls)))
+        for chunk in chunks:
+            raw = len(chunk.stream)
+            if chunk.layout.codec is not Codec.NONE and raw:
+                chunk.stored = [memoryview(next(done)) for _ in chunk.blocks]
+                if sum(map(len, chunk.stored)) < raw:
+                    continue
+            chunk.stored = list(chunk.blocks)
+            chunk.layout = replace(chunk.layout, codec=Codec.NONE)
+
+
+_Run = Callable[[Callable[[T], R], Sequence[T]], Iterable[R]]
+
+
+def _finished(chunk: _Chunk) -> tuple[list[Part], ChunkEntry]:
+    """Return the pieces of a chunk (section 3.1) and its place in the footer."""
+    layout, bitmap = chunk.layout, chunk.prepared.bitmap
+    table = np.empty((len(chunk.blocks), 2), "<u4")
+    table[:, 0] = [len(block) for block in chunk.blocks]
+    table[:, 1] = [len(block) for block in chunk.stored]
+    stored = int(table[:, 1].sum(dtype=np.int64))
+    head = struct.pack(
+        "<BBIIII", layout.encoding, layout.codec, len(bitmap), len(chunk.stream), stored, len(table)
+    )
+    pieces: list[Part] = [head + table.tobytes() + bitmap, *(part for part in chunk.stored if len(part))]
+    entry = replace(chunk.entry, byte_length=len(pieces[0]) + stored, codec=int(layout.codec))
+    return pieces, entry
+
+
+def _option(option: Any, name: str, missing: Any) -> Any:
+    return option.get(name, missing) if isinstance(option, Mapping) else option
+
+
+def _named(value: Any, names: Mapping[str, Any], what: str) -> Any:
+    if isinstance(value, str) and value in names:
+        return names[value]
+    raise ValueError(f"{what} must be one of {', '.join(map(repr, ['auto', *names]))}, got {value!r}")
+
+
+def _position(value: str | int, names: tuple[str, ...], what: str) -> int:
+    if value in names:
+        return names.index(str(value))
+    if isinstance(value, int) and 0 <= value < len(names):
+        return value
+    raise ValueError(
+        f"the {what} of tokenized_layout must be one of {', '.join(map(repr, names))}, got {value!r}"
+    )

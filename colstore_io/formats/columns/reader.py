@@ -1,0 +1,268 @@
+"""Prologues and footers of many files at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import FormatError
+from ...fields import Schema
+from ...storage import ByteFile, read_ranges
+from .. import ReadOptions, ShardMeta
+from .decoder import decoder_of
+from .footer import Footer, parse_footer, schema_of
+from .frame import Prologue, footer_start, parse_prologue, prologue_bytes
+from .statistics import statistics_of
+from .tags import TRAILER_BYTES, Type
+
+__all__ = [
+    "HEAD_BYTES",
+    "ColumnsHeader",
+    "HeaderColumn",
+    "OpenedFooter",
+    "read_footers",
+    "read_header",
+    "read_metadata",
+]
+
+HEAD_BYTES = 64 << 10
+"""First bytes that are read where an open has not done so: prologue, and small files as a whole."""
+
+TAIL_BYTES = 64 << 10
+"""Last bytes that an open fetches of each file: the footers of most, which take some 25 bytes a chunk."""
+
+_MANY_FILES = 64
+_MANY_TAIL_BYTES = 4 << 10
+"""The same for many files at once, where long tails cost more memory than a second round."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedFooter:
+    """What stands around the chunks of one file."""
+
+    prologue: Prologue
+    footer: Footer
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderColumn:
+    """A column as the footer has it; `manifest` has its ``name``, ``type`` and ``nullable``."""
+
+    name: str
+    manifest: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ColumnsHeader:
+    """What a file says about itself, without its row groups.
+
+    Attributes
+    ----------
+    path : str
+    layout : str
+        ``"1"`` or ``"2"``, the version.
+    format_version, n_records, committed_rows, file_size : int
+        Version, row groups, rows, bytes.
+    columns : tuple of HeaderColumn
+    schema : Schema
+    fingerprint : bytes
+        As `ShardMeta.fingerprint`.
+    needs_compaction : bool
+        False: files of this format are not appended to.
+    """
+
+    path: str
+    layout: str
+    format_version: int
+    n_records: int
+    committed_rows: int
+    file_size: int
+    columns: tuple[HeaderColumn, ...]
+    schema: Schema
+    fingerprint: bytes
+    needs_compaction: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns, as in the schema."""
+        return self.schema.names
+
+
+def read_metadata(
+    files: Sequence[ByteFile], heads: Sequence[memoryview], options: ReadOptions | None = None
+) -> list[ShardMeta]:
+    """Return what the files hold.
+
+    One round of reads for the ends of all files that their first bytes do not hold, one more for those whose footer is
+    longer than that.
+
+    Parameters
+    ----------
+    files : sequence of ByteFile
+    heads : sequence of memoryview
+        First bytes of each; all of it, if it is short.
+    options : ReadOptions, optional
+
+    Returns
+    -------
+    list of ShardMeta
+        In the order of `files`. ``layout`` is the version. Files of equal columns share their schema.
+
+    Raises
+    ------
+    FormatError
+        See `footer.parse_footer`.
+    UnsupportedFeatureError
+        With ``options.strict``, if a tokenizer is not registered (12.1); else only a read of its columns asks for it.
+    """
+    chosen = options if options is not None else ReadOptions()
+    schemas: dict[Any, Schema] = {}
+    metas = []
+    for file, opened in zip(files, read_footers(files, heads, max_rows=chosen.max_rows), strict=True):
+        if chosen.strict:
+            _require_tokenizers(opened.prologue, file.spelling)
+        metas.append(_meta(file, opened, chosen, schemas))
+    return metas
+
+
+def read_header(file: ByteFile, head: memoryview) -> ColumnsHeader:
+    """Return what one file says about itself."""
+    (opened,) = read_footers([file], [head], max_rows=ReadOptions().max_rows)
+    footer = opened.footer
+    schema = schema_of(footer, text=True)
+    kinds = [Type(number).name.lower() for number in footer.types.tolist()]
+    return ColumnsHeader(
+        file.spelling,
+        str(opened.prologue.version),
+        opened.prologue.version,
+        footer.n_groups,
+        int(footer.n_rows.sum()),
+        file.size,
+        tuple(
+            HeaderColumn(name, {"name": name, "type": kind, "nullable": nullable})
+            for name, kind, nullable in zip(schema.names, kinds, footer.nullable.tolist(), strict=True)
+        ),
+        schema,
+        footer.fingerprint,
+    )
+
+
+def _meta(
+    file: ByteFile, opened: OpenedFooter, options: ReadOptions, schemas: dict[Any, Schema]
+) -> ShardMeta:
+    footer, prologue = opened.footer, opened.prologue
+    text = options.errors == "strict"
+    key = (footer.names, footer.types.tobytes(), footer.nullable.tobytes())
+    schema = schemas.get(key)
+    if schema is None:
+        schema = schemas[key] = schema_of(footer, text=text)
+    names = tuple(schema.names)
+    return ShardMeta(
+        format="columns",
+        layout=str(prologue.version),
+        path=file.spelling,
+        columns=(),
+        schema=schema,
+        record_rows=footer.n_rows,
+        body_start=footer.group_start,
+        committed_end=footer.stop,
+        statistics=statistics_of(footer, names, text=text),
+        fingerprint=footer.fingerprint,
+        file_size=file.size,
+        decoder=decoder_of(footer, names, prologue.digests, path=file.spelling, options=options),
+    )
+
+
+def read_footers(
+    files: Sequence[ByteFile], heads: Sequence[memoryview], *, max_rows: int
+) -> list[OpenedFooter]:
+    """Return prologue and footer of each file; two rounds of reads at most."""
+    tail_bytes = TAIL_BYTES if len(files) < _MANY_FILES else _MANY_TAIL_BYTES
+    ends = [prologue_bytes(h, size=f.size, path=f.spelling) for f, h in zip(files, heads, strict=True)]
+    pieces = [_Pieces(file, head) for file, head in zip(files, heads, strict=True)]
+    for piece, end in zip(pieces, ends, strict=True):
+        piece.want(0, end)
+        piece.want(max(0, piece.file.size - tail_bytes), piece.file.size)
+    _fetch(pieces)
+    prologues, starts = [], []
+    for piece, end in zip(pieces, ends, strict=True):
+        size, path = piece.file.size, piece.file.spelling
+        prologue = parse_prologue(piece.get(0, end), size=size, path=path)
+        start = footer_start(
+            piece.get(size - TRAILER_BYTES, size), size=size, prologue_end=prologue.end, path=path
+        )
+        piece.want(start, size - TRAILER_BYTES)
+        prologues.append(prologue)
+        starts.append(start)
+    _fetch(pieces)
+    return [
+        OpenedFooter(
+            prologue,
+            parse_footer(
+                # Not a view of a longer block: what is kept of a file is its footer.
+                memoryview(bytes(piece.get(start, piece.file.size - TRAILER_BYTES))),
+                start=start,
+                prologue=prologue,
+                path=piece.file.spelling,
+                max_rows=max_rows,
+            ),
+        )
+        for piece, prologue, start in zip(pieces, prologues, starts, strict=True)
+    ]
+
+
+class _Pieces:
+    """Bytes of one file that are there, and those that are still to come."""
+
+    def __init__(self, file: ByteFile, head: memoryview) -> None:
+        self.file = file
+        self._known = [(0, memoryview(head))]
+        self.missing: list[tuple[int, int]] = []
+
+    def want(self, start: int, stop: int) -> None:
+        """Note bytes to be fetched, unless they are there."""
+        if start < stop and self._find(start, stop) is None:
+            self.missing.append((start, stop))
+
+    def add(self, start: int, block: memoryview) -> None:
+        self._known.append((start, block))
+
+    def get(self, start: int, stop: int) -> memoryview:
+        found = self._find(start, stop)
+        if found is None:
+            raise FormatError(
+                "the file was cut short while it was opened", path=self.file.spelling, offset=start
+            )
+        return found
+
+    def _find(self, start: int, stop: int) -> memoryview | None:
+        if start >= stop:
+            return memoryview(b"")
+        for at, block in self._known:
+            if at <= start and stop <= at + len(block):
+                return block[start - at : stop - at]
+        return None
+
+
+def _fetch(pieces: Sequence[_Pieces]) -> None:
+    """Read everything that is missing, all files together."""
+    wanted = [(piece, start, stop) for piece in pieces for start, stop in piece.missing]
+    if not wanted:
+        return
+    blocks = read_ranges([(piece.file, start, stop - start) for piece, start, stop in wanted])
+    for (piece, start, _), block in zip(wanted, blocks, strict=True):
+        piece.add(start, block)
+        piece.missing = []
+
+
+def _require_tokenizers(prologue: Prologue, path: str) -> None:
+    if not prologue.digests:
+        return
+    from .tokenizer import default_registry
+
+    for digest in prologue.digests:
+        try:
+            default_registry.get(digest)
+        except FormatError as exc:
+            raise type(exc)(exc.message, path=path, offset=9, section="prologue") from None

@@ -1,0 +1,142 @@
+"""Values of variable length to Arrow arrays: nulls, text that must be UTF-8, dictionaries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...kernels import decode as kernel
+from .. import DecodedColumn
+from .chunk import ChunkFacts, Place
+from .tags import Type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .decode import Request
+
+__all__ = ["VariableValues", "dictionary_column", "variable_column"]
+
+
+@dataclass(frozen=True, slots=True)
+class VariableValues:
+    """The values of a chunk that are not null.
+
+    Attributes
+    ----------
+    offsets : ndarray of int32 or int64, shape (k + 1,)
+        Positions in `data`; non-decreasing.
+    data : ndarray of uint8
+    checked : bool
+        Whether text is known to be UTF-8.
+    """
+
+    offsets: NDArray[Any]
+    data: NDArray[np.uint8]
+    checked: bool = False
+
+
+def variable_column(
+    values: VariableValues, bitmap: memoryview | None, facts: ChunkFacts, request: Request, place: Place
+) -> DecodedColumn:
+    """Return the wanted rows as an Arrow array: ``string`` or ``binary``, ``large_`` where 32 bits do not reach.
+
+    Raises
+    ------
+    FormatError
+        If the column is text, must be UTF-8 and is not, naming the first such row.
+    """
+    import pyarrow as pa
+
+    offsets, n_rows = values.offsets, facts.n_rows
+    if bitmap is not None:
+        spread = request.bytes((n_rows + 1) * offsets.dtype.itemsize).view(offsets.dtype)
+        kernel.spread_offsets(offsets, bitmap, spread)
+        offsets = spread
+    text = facts.type is Type.STRING and request.text
+    if text and not values.checked:
+        bad = kernel.first_not_utf8(values.data, offsets)
+        if bad >= 0:
+            _refuse_text(bad, values.data[offsets[bad] : offsets[bad + 1]].tobytes(), place)
+    array = pa.Array.from_buffers(
+        _arrow_type(text, wide=offsets.dtype.itemsize == 8),
+        n_rows,
+        [_validity(bitmap), _buffer(offsets), _buffer(values.data)],
+        null_count=facts.null_count if bitmap is not None else 0,
+    )
+    return DecodedColumn(array=_rows(array, request, n_rows))
+
+
+def dictionary_column(
+    indices: NDArray[np.uint32],
+    bounds: NDArray[np.int64],
+    area: NDArray[np.uint8],
+    bitmap: memoryview | None,
+    facts: ChunkFacts,
+    request: Request,
+    place: Place,
+) -> DecodedColumn:
+    """Return the wanted rows as an Arrow dictionary array of int32 indices."""
+    import pyarrow as pa
+
+    text = facts.type is Type.STRING and request.text
+    if text:
+        bad = kernel.first_not_utf8(area, bounds)
+        if bad >= 0:
+            _refuse_text(-1, area[bounds[bad] : bounds[bad + 1]].tobytes(), place)
+    wide = len(area) > np.iinfo(np.int32).max
+    offsets = bounds if wide else bounds.astype(np.int32)
+    dictionary = pa.Array.from_buffers(
+        _arrow_type(text, wide=wide),
+        len(bounds) - 1,
+        [None, _buffer(offsets), _buffer(area.copy())],
+        null_count=0,
+    )
+    n_rows = facts.n_rows
+    null_count = 0
+    if bitmap is not None:
+        null_count = facts.null_count
+        spread = np.empty(n_rows, np.uint32)
+        spread[null_count:] = indices
+        kernel.expand(spread.view(np.uint8), 4, bitmap)
+        indices = spread
+    keys = pa.Array.from_buffers(
+        pa.int32(), n_rows, [_validity(bitmap), _buffer(indices.view(np.int32))], null_count=null_count
+    )
+    return DecodedColumn(
+        array=_rows(pa.DictionaryArray.from_arrays(keys, dictionary, safe=False), request, n_rows)
+    )
+
+
+def _rows(array: pa.Array, request: Request, n_rows: int) -> pa.Array:
+    return array if request.n_rows == n_rows else array.slice(request.start, request.n_rows)
+
+
+def _arrow_type(text: bool, *, wide: bool) -> pa.DataType:
+    import pyarrow as pa
+
+    if text:
+        return pa.large_string() if wide else pa.string()
+    return pa.large_binary() if wide else pa.binary()
+
+
+def _validity(bitmap: memoryview | None) -> pa.Buffer | None:
+    """Return Arrow's bitmap (1 = a value) for one of the file (1 = null); both count bits from the lowest."""
+    return None if bitmap is None else _buffer(np.bitwise_not(np.frombuffer(bitmap, np.uint8)))
+
+
+def _buffer(values: NDArray[Any]) -> pa.Buffer:
+    import pyarrow as pa
+
+    return pa.py_buffer(values.view(np.uint8) if values.size else np.empty(0, np.uint8))
+
+
+def _refuse_text(row: int, value: bytes, place: Place) -> None:
+    shown = repr(value if len(value) <= 40 else value[:40] + b"...")
+    where = f"row {row}" if row >= 0 else "a dictionary entry"
+    place.fail(
+        f"{where} is no UTF-8 text: {shown}. Open the file with errors='surrogateescape' to get bytes."
+    )

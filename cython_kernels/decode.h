@@ -1,0 +1,451 @@
+/* Encoded streams of columns files to values (columns.md 4, 6 and 7.1). Every function gets lengths, and looks at no
+ * byte past them. Functions that find a fault return a position or a code; none allocates. */
+#ifndef COLSTORE_DECODE_H
+#define COLSTORE_DECODE_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "kernel_math.h"
+
+KERNEL_INLINE uint32_t load_u32(const uint8_t *p) {
+  return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+KERNEL_INLINE uint64_t load_u64(const uint8_t *p) { return (uint64_t)load_u32(p) | (uint64_t)load_u32(p + 4) << 32; }
+
+KERNEL_INLINE uint64_t load_u64_big(const uint8_t *p) {
+  uint64_t v = 0;
+  for (int i = 0; i < 8; i++) v = v << 8 | p[i];
+  return v;
+}
+
+/* Copies `length` bytes; `room` bytes may be read and written at both ends, so short values go as whole words. */
+KERNEL_INLINE void copy_value(uint8_t *target, const uint8_t *source, int64_t length, int64_t room) {
+  if (LIKELY(length <= 32 && room >= 32)) {
+    memcpy(target, source, 16);
+    memcpy(target + 16, source + 16, 16);
+  } else {
+    memcpy(target, source, (size_t)length);
+  }
+}
+
+/* ---- Delta (6.3) ----------------------------------------------------------------------------------- */
+
+#define DELTA_LOOP(T)                                      \
+  for (int64_t i = 0; i < n; i++) {                        \
+    sum += load_u64(stream + 8 * i);                       \
+    T narrow = (T)sum;                                     \
+    memcpy(out + i * (int64_t)sizeof(T), &narrow, sizeof(T)); \
+  }
+
+static uint64_t delta_span(const uint8_t *stream, int64_t n, uint8_t *out, int64_t width, uint64_t sum) {
+  switch (width) {
+    case 1: DELTA_LOOP(uint8_t) break;
+    case 2: DELTA_LOOP(uint16_t) break;
+    case 4: DELTA_LOOP(uint32_t) break;
+    default: DELTA_LOOP(uint64_t) break;
+  }
+  return sum;
+}
+
+/* ---- bits ------------------------------------------------------------------------------------------ */
+
+/* Booleans of 8 bits at a time: `mask` has in byte k the bit that is value k. */
+KERNEL_INLINE uint64_t spread_bits(uint8_t bits, uint64_t mask) {
+  uint64_t chosen = (bits * UINT64_C(0x0101010101010101)) & mask;
+  return ((chosen + UINT64_C(0x7F7F7F7F7F7F7F7F)) >> 7) & UINT64_C(0x0101010101010101);
+}
+
+KERNEL_INLINE void store_bools(uint8_t *out, uint64_t values, int64_t count) {
+  for (int64_t k = 0; k < count; k++) out[k] = (uint8_t)(values >> (8 * k));
+}
+
+/* RLEBitpack (6.2): most significant bit first. */
+static void bools_span(const uint8_t *stream, int64_t n, uint8_t *out) {
+  int64_t whole = n / 8;
+  for (int64_t i = 0; i < whole; i++) {
+    uint64_t v = spread_bits(stream[i], UINT64_C(0x0102040810204080));
+    store_bools(out + 8 * i, v, 8);
+  }
+  if (n % 8) store_bools(out + 8 * whole, spread_bits(stream[whole], UINT64_C(0x0102040810204080)), n % 8);
+}
+
+/* Null bitmap (4): least significant bit first, 1 = null; out = 1 where there is a value. */
+static void validity_span(const uint8_t *bitmap, int64_t n, uint8_t *out) {
+  int64_t whole = n / 8;
+  for (int64_t i = 0; i < whole; i++) {
+    uint64_t v = spread_bits((uint8_t)~bitmap[i], UINT64_C(0x8040201008040201));
+    store_bools(out + 8 * i, v, 8);
+  }
+  if (n % 8)
+    store_bools(out + 8 * whole, spread_bits((uint8_t)~bitmap[whole], UINT64_C(0x8040201008040201)), n % 8);
+}
+
+static int64_t ones_span(const uint8_t *bitmap, int64_t n_bytes) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < n_bytes; i++) {
+    uint8_t b = bitmap[i];
+    b = (uint8_t)(b - ((b >> 1) & 0x55));
+    b = (uint8_t)((b & 0x33) + ((b >> 2) & 0x33));
+    count += (b + (b >> 4)) & 0x0F;
+  }
+  return count;
+}
+
+/* Numbers of `width` bits (0..32), most significant first (6.4), from number `first` on. `stream` holds ceil((first +
+ * n) * width / 8) bytes. Returns -1, or the position of a number that is not below `limit`. */
+static int64_t packed_span(const uint8_t *stream, int64_t n_bytes, int64_t first, int64_t n, int64_t width,
+                           uint64_t limit, uint32_t *out) {
+  uint64_t mask = ((uint64_t)1 << width) - 1;
+  uint32_t worst = 0;
+  int64_t i = 0;
+  if (width == 8) {
+    for (; i < n; i++) {
+      out[i] = stream[first + i];
+      worst = out[i] > worst ? out[i] : worst;
+    }
+  } else if (width == 0) {
+    for (; i < n; i++) out[i] = 0;
+  } else {
+    for (; i < n; i++) { /* whole words as long as they fit */
+      int64_t bit = (first + i) * width, byte = bit >> 3;
+      if (byte + 8 > n_bytes) break;
+      out[i] = (uint32_t)(load_u64_big(stream + byte) >> (64 - width - (bit & 7)) & mask);
+      worst = out[i] > worst ? out[i] : worst;
+    }
+    for (; i < n; i++) {
+      int64_t bit = (first + i) * width, byte = bit >> 3;
+      uint64_t word = 0;
+      for (int64_t k = 0; k < 8; k++) word = word << 8 | (byte + k < n_bytes ? stream[byte + k] : 0);
+      out[i] = (uint32_t)(word >> (64 - width - (bit & 7)) & mask);
+      worst = out[i] > worst ? out[i] : worst;
+    }
+  }
+  if (n == 0 || worst < limit) return -1;
+  for (i = 0; i < n; i++)
+    if (out[i] >= limit) return i;
+  return -1;
+}
+
+/* ---- nulls ----------------------------------------------------------------------------------------- */
+
+/* The last `n_dense` of `n` items hold the values; move each to its row, zero under nulls. A value never moves up,
+ * so the loop runs front to back in place. `bitmap` has exactly n - n_dense ones among its first n bits. */
+#define EXPAND_LOOP(w)                                                                             \
+  for (int64_t row = 0; row < n;) {                                                                \
+    uint8_t nulls = bitmap[row >> 3];                                                              \
+    if (nulls == 0 && row + 8 <= n) {                                                              \
+      if (from != row) memmove(values + row * (w), values + from * (w), 8 * (size_t)(w));          \
+      from += 8;                                                                                   \
+      row += 8;                                                                                    \
+      continue;                                                                                    \
+    }                                                                                              \
+    int64_t stop = row + 8 < n ? row + 8 : n;                                                      \
+    for (; row < stop; row++, nulls >>= 1) {                                                       \
+      if (nulls & 1) {                                                                             \
+        memset(values + row * (w), 0, (size_t)(w));                                                \
+      } else {                                                                                     \
+        memmove(values + row * (w), values + from * (w), (size_t)(w));                             \
+        from++;                                                                                    \
+      }                                                                                            \
+    }                                                                                              \
+  }
+
+static void expand_span(uint8_t *values, int64_t n, int64_t n_dense, int64_t width, const uint8_t *bitmap) {
+  int64_t from = n - n_dense;
+  switch (width) {
+    case 1: EXPAND_LOOP(1) break;
+    case 2: EXPAND_LOOP(2) break;
+    case 4: EXPAND_LOOP(4) break;
+    default: EXPAND_LOOP(8) break;
+  }
+}
+
+/* ---- fixed-width entries ----------------------------------------------------------------------------- */
+
+#define TAKE_LOOP(w) \
+  for (int64_t i = 0; i < n; i++) memcpy(out + i * (w), entries + (int64_t)indices[i] * (w), (w));
+
+static void take_entries_span(const uint32_t *indices, int64_t n, const uint8_t *entries, int64_t width, uint8_t *out) {
+  switch (width) {
+    case 1: TAKE_LOOP(1) break;
+    case 2: TAKE_LOOP(2) break;
+    case 4: TAKE_LOOP(4) break;
+    default: TAKE_LOOP(8) break;
+  }
+}
+
+/* ---- values of variable length ------------------------------------------------------------------------- */
+
+/* Where a stream of length-prefixed values (6.1) stands between two of its blocks. */
+typedef struct {
+  int64_t value;     /* values begun so far */
+  int64_t data;      /* bytes of values so far */
+  int64_t remaining; /* bytes of the current value still to come */
+  int64_t prefix;    /* bytes of the current length prefix that are there, 0..3 */
+  int64_t length;    /* what these say */
+} plain_state;
+
+/* Values of 4-byte length and bytes, a block at a time; cuts may fall anywhere. `offsets` has n + 1 places, of which
+ * [value] is written when a value ends; `data` has `capacity` bytes. Returns 0; 1: more than n values; 2: a value longer
+ * than what is left. */
+#define PLAIN_BLOCK(NAME, OFFSET)                                                                              \
+  static int NAME(const uint8_t *block, int64_t n_bytes, plain_state *s, OFFSET *offsets, int64_t n,           \
+                  uint8_t *data, int64_t capacity) {                                                           \
+    int64_t pos = 0, value = s->value, at = s->data, length;                                                   \
+    if (s->remaining) {                                                                                        \
+      length = min_i64(s->remaining, n_bytes);                                                                 \
+      memcpy(data + at, block, (size_t)length);                                                                \
+      at += length;                                                                                            \
+      pos = length;                                                                                            \
+      s->remaining -= length;                                                                                  \
+      if (s->remaining == 0) offsets[value] = (OFFSET)at;                                                      \
+    }                                                                                                          \
+    while (pos < n_bytes) {                                                                                    \
+      if (UNLIKELY(s->prefix > 0 || n_bytes - pos < 4)) {                                                      \
+        s->length |= (int64_t)block[pos++] << (8 * s->prefix++);                                               \
+        if (s->prefix < 4) continue;                                                                           \
+        length = s->length;                                                                                    \
+        s->prefix = 0;                                                                                         \
+        s->length = 0;                                                                                         \
+      } else {                                                                                                 \
+        length = load_u32(block + pos);                                                                        \
+        pos += 4;                                                                                              \
+      }                                                                                                        \
+      if (UNLIKELY(value >= n)) return 1;                                                                      \
+      if (UNLIKELY(length > capacity - at)) return 2;                                                          \
+      value++;                                                                                                 \
+      if (LIKELY(length <= n_bytes - pos)) {                                                                   \
+        copy_value(data + at, block + pos, length, min_i64(n_bytes - pos, capacity - at));                     \
+        at += length;                                                                                          \
+        pos += length;                                                                                         \
+        offsets[value] = (OFFSET)at;                                                                           \
+      } else {                                                                                                 \
+        memcpy(data + at, block + pos, (size_t)(n_bytes - pos));                                               \
+        at += n_bytes - pos;                                                                                   \
+        s->remaining = length - (n_bytes - pos);                                                               \
+        pos = n_bytes;                                                                                         \
+      }                                                                                                        \
+    }                                                                                                          \
+    s->value = value;                                                                                          \
+    s->data = at;                                                                                              \
+    return 0;                                                                                                  \
+  }
+
+PLAIN_BLOCK(plain_block_32, int32_t)
+PLAIN_BLOCK(plain_block_64, int64_t)
+
+/* Offsets of n rows from those of the values alone: a null is an empty value. */
+#define SPREAD_OFFSETS(NAME, OFFSET)                                                                              \
+  static void NAME(const OFFSET *dense, int64_t n, const uint8_t *bitmap, OFFSET *out) {                          \
+    int64_t k = 0;                                                                                                \
+    out[0] = dense[0];                                                                                            \
+    for (int64_t row = 0; row < n; row++) {                                                                       \
+      k += !(bitmap[row >> 3] >> (row & 7) & 1);                                                                  \
+      out[row + 1] = dense[k];                                                                                    \
+    }                                                                                                             \
+  }
+
+SPREAD_OFFSETS(spread_offsets_32, int32_t)
+SPREAD_OFFSETS(spread_offsets_64, int64_t)
+
+/* OffsetBytes (6.5): n starts, then the end of the area. Returns -1 or the position of an offset that decreases or
+ * lies outside. */
+#define OFFSET_TABLE(NAME, OFFSET)                                                            \
+  static int64_t NAME(const uint8_t *table, int64_t n, int64_t area, OFFSET *out) {           \
+    int64_t last = 0;                                                                         \
+    for (int64_t i = 0; i < n; i++) {                                                         \
+      int64_t start = load_u32(table + 4 * i);                                                \
+      if (UNLIKELY(start < last || start > area)) return i;                                   \
+      out[i] = (OFFSET)start;                                                                 \
+      last = start;                                                                           \
+    }                                                                                         \
+    out[n] = (OFFSET)area;                                                                    \
+    return -1;                                                                                \
+  }
+
+OFFSET_TABLE(offset_table_32, int32_t)
+OFFSET_TABLE(offset_table_64, int64_t)
+
+/* Bytes that the chosen entries have together; -1 when they pass `limit`. */
+static int64_t entries_length(const uint32_t *indices, int64_t n, const int64_t *bounds, int64_t limit) {
+  int64_t total = 0;
+  for (int64_t i = 0; i < n; i++) {
+    total += bounds[indices[i] + 1] - bounds[indices[i]]; /* n and entries are below 2^32: no overflow */
+    if (UNLIKELY(total > limit)) return -1;
+  }
+  return total;
+}
+
+#define TAKE_VARIABLE(NAME, OFFSET)                                                                            \
+  static void NAME(const uint32_t *indices, int64_t n, const int64_t *bounds, const uint8_t *area,             \
+                   int64_t n_area, OFFSET *offsets, uint8_t *data, int64_t capacity) {                         \
+    int64_t at = 0;                                                                                            \
+    offsets[0] = 0;                                                                                            \
+    for (int64_t i = 0; i < n; i++) {                                                                          \
+      int64_t start = bounds[indices[i]], length = bounds[indices[i] + 1] - start;                             \
+      copy_value(data + at, area + start, length, min_i64(n_area - start, capacity - at));                     \
+      at += length;                                                                                            \
+      offsets[i + 1] = (OFFSET)at;                                                                             \
+    }                                                                                                          \
+  }
+
+TAKE_VARIABLE(take_variable_32, int32_t)
+TAKE_VARIABLE(take_variable_64, int64_t)
+
+/* Affix (6.6): the middles from `stream` on. Returns the bytes of all values, prefix and suffix included; -1: not
+ * exactly n values; -2: a length past the end; -3: more than `limit` bytes. */
+static int64_t affix_length(const uint8_t *stream, int64_t n_bytes, int64_t n, int64_t affixes, int64_t limit) {
+  int64_t pos = 0, total = 0;
+  for (int64_t i = 0; i < n; i++) {
+    if (pos == n_bytes) return -1;
+    if (n_bytes - pos < 4) return -2;
+    int64_t length = load_u32(stream + pos);
+    pos += 4;
+    if (length > n_bytes - pos) return -2;
+    pos += length;
+    total += affixes + length;
+    if (total > limit) return -3;
+  }
+  return pos == n_bytes ? total : -1;
+}
+
+#define AFFIX_FILL(NAME, OFFSET)                                                                                  \
+  static void NAME(const uint8_t *stream, int64_t n_bytes, int64_t n, const uint8_t *prefix, int64_t n_prefix,    \
+                   const uint8_t *suffix, int64_t n_suffix, OFFSET *offsets, uint8_t *data, int64_t capacity) {   \
+    int64_t pos = 0, at = 0;                                                                                      \
+    offsets[0] = 0;                                                                                               \
+    for (int64_t i = 0; i < n; i++) {                                                                             \
+      int64_t length = load_u32(stream + pos);                                                                    \
+      pos += 4;                                                                                                   \
+      memcpy(data + at, prefix, (size_t)n_prefix);                                                                \
+      at += n_prefix;                                                                                             \
+      copy_value(data + at, stream + pos, length, min_i64(n_bytes - pos, capacity - at));                         \
+      at += length;                                                                                               \
+      pos += length;                                                                                              \
+      memcpy(data + at, suffix, (size_t)n_suffix);                                                                \
+      at += n_suffix;                                                                                             \
+      offsets[i + 1] = (OFFSET)at;                                                                                \
+    }                                                                                                             \
+  }
+
+AFFIX_FILL(affix_fill_32, int32_t)
+AFFIX_FILL(affix_fill_64, int64_t)
+
+/* ---- UTF-8 ------------------------------------------------------------------------------------------- */
+
+static int is_ascii_span(const uint8_t *data, int64_t n) {
+  uint64_t any = 0;
+  int64_t i = 0;
+  for (; i + 4096 <= n; i += 4096) { /* in pieces, to stop early */
+    uint8_t piece = 0;
+    for (int64_t k = 0; k < 4096; k++) piece |= data[i + k];
+    if (piece & 0x80) return 0;
+  }
+  for (; i < n; i++) any |= data[i];
+  return !(any & 0x80);
+}
+
+static int is_utf8_span(const uint8_t *p, int64_t n) {
+  int64_t i = 0;
+  while (i < n) {
+    uint8_t b = p[i];
+    if (b < 0x80) {
+      if (i + 8 <= n && !(load_u64(p + i) & UINT64_C(0x8080808080808080))) i += 8;
+      else i++;
+      continue;
+    }
+    int64_t more;
+    uint8_t low = 0x80, high = 0xBF; /* of the second byte */
+    if (b >= 0xC2 && b <= 0xDF) more = 1;
+    else if (b >= 0xE0 && b <= 0xEF) {
+      more = 2;
+      if (b == 0xE0) low = 0xA0; /* overlong */
+      if (b == 0xED) high = 0x9F; /* surrogates */
+    } else if (b >= 0xF0 && b <= 0xF4) {
+      more = 3;
+      if (b == 0xF0) low = 0x90;
+      if (b == 0xF4) high = 0x8F; /* above U+10FFFF */
+    } else return 0;
+    if (n - i <= more) return 0;
+    if (p[i + 1] < low || p[i + 1] > high) return 0;
+    for (int64_t k = 2; k <= more; k++)
+      if ((p[i + k] & 0xC0) != 0x80) return 0;
+    i += more + 1;
+  }
+  return 1;
+}
+
+#define FIRST_NOT_UTF8(NAME, OFFSET)                                                       \
+  static int64_t NAME(const uint8_t *data, const OFFSET *offsets, int64_t n) {             \
+    if (n == 0) return -1;                                                                 \
+    if (is_ascii_span(data + offsets[0], offsets[n] - offsets[0])) return -1;              \
+    for (int64_t i = 0; i < n; i++)                                                        \
+      if (!is_utf8_span(data + offsets[i], offsets[i + 1] - offsets[i])) return i;         \
+    return -1;                                                                             \
+  }
+
+FIRST_NOT_UTF8(first_not_utf8_32, int32_t)
+FIRST_NOT_UTF8(first_not_utf8_64, int64_t)
+
+/* ---- Lzw (7.1) ----------------------------------------------------------------------------------------- */
+
+enum { LZW_TRUNCATED = -1, LZW_CODE = -2, LZW_LONG = -3 };
+
+/* Returns the number of bytes written, or a negative code. A table entry is the string before plus the byte after it:
+ * these stand together in the output already, so an entry is a place and a length. */
+static int64_t lzw_span(const uint8_t *source, int64_t n_source, uint8_t *out, int64_t capacity) {
+  uint32_t start[4096], length[4096];
+  uint64_t bits = 0;
+  int64_t n_bits = 0, pos = 0, at = 0, previous = 0, n_previous = 0; /* n_previous 0: no previous code */
+  int64_t width = 9, limit = 512, next = 258;
+  for (;;) {
+    while (n_bits < width) {
+      if (pos >= n_source) return LZW_TRUNCATED;
+      bits |= (uint64_t)source[pos++] << n_bits;
+      n_bits += 8;
+    }
+    int64_t code = (int64_t)(bits & (((uint64_t)1 << width) - 1));
+    bits >>= width;
+    n_bits -= width;
+    if (code == 256) {
+      width = 9;
+      limit = 512;
+      next = 258;
+      n_previous = 0;
+      continue;
+    }
+    if (code == 257) return at;
+    int64_t count, from;
+    if (code < 256) {
+      if (at >= capacity) return LZW_LONG;
+      out[at] = (uint8_t)code;
+      count = 1;
+    } else {
+      if (code < next) {
+        from = start[code];
+        count = length[code];
+      } else if (code == next && n_previous) {
+        from = previous;
+        count = n_previous + 1;
+      } else return LZW_CODE;
+      if (count > capacity - at) return LZW_LONG;
+      for (int64_t k = 0; k < count; k++) out[at + k] = out[from + k]; /* may overlap: byte by byte */
+    }
+    if (n_previous && next < 4096) {
+      start[next] = (uint32_t)previous;
+      length[next] = (uint32_t)(n_previous + 1);
+      next++;
+      if (next == limit && width < 12) {
+        width++;
+        limit *= 2;
+      }
+    }
+    previous = at;
+    n_previous = count;
+    at += count;
+  }
+}
+
+#endif

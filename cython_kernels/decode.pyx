@@ -1,0 +1,394 @@
+# cython: language_level=3
+"""Encoded streams of columns files to values, and their footers to flat records.
+
+Access pattern: one sequential pass over a stream (a block of it at a time where values are told apart on the way), one
+over the output. Bound by memory bandwidth for fixed widths, by instructions per value for text. Single-threaded: a
+caller decodes several columns and blocks side by side.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+
+cdef extern from "gob.h" nogil:
+    ctypedef struct gob_list:
+        char *items
+        int64_t count
+        int64_t capacity
+        int64_t size
+    ctypedef struct gob_column:
+        pass
+    ctypedef struct gob_group:
+        pass
+    ctypedef struct gob_chunk:
+        pass
+    ctypedef struct gob_reader:
+        const uint8_t *data
+        int64_t pos
+        int64_t end
+        const int32_t *kind
+        const int64_t *first
+        const int64_t *second
+        const int32_t *field_type
+        const int32_t *action[4]
+        const int64_t *role_type
+        gob_list columns
+        gob_list groups
+        gob_list chunks
+    int gob_read_footer(gob_reader *g)
+
+cdef extern from "decode.h" nogil:
+    ctypedef struct plain_state:
+        int64_t value
+        int64_t data
+        int64_t remaining
+        int64_t prefix
+        int64_t length
+    uint64_t delta_span(const uint8_t *stream, int64_t n, uint8_t *out, int64_t width, uint64_t sum)
+    void bools_span(const uint8_t *stream, int64_t n, uint8_t *out)
+    void validity_span(const uint8_t *bitmap, int64_t n, uint8_t *out)
+    int64_t ones_span(const uint8_t *bitmap, int64_t n_bytes)
+    int64_t packed_span(const uint8_t *stream, int64_t n_bytes, int64_t first, int64_t n, int64_t width,
+                        uint64_t limit, uint32_t *out)
+    void expand_span(uint8_t *values, int64_t n, int64_t n_dense, int64_t width, const uint8_t *bitmap)
+    void take_entries_span(const uint32_t *indices, int64_t n, const uint8_t *entries, int64_t width, uint8_t *out)
+    int plain_block_32(const uint8_t *block, int64_t n_bytes, plain_state *s, int32_t *offsets, int64_t n,
+                       uint8_t *data, int64_t capacity)
+    int plain_block_64(const uint8_t *block, int64_t n_bytes, plain_state *s, int64_t *offsets, int64_t n,
+                       uint8_t *data, int64_t capacity)
+    void spread_offsets_32(const int32_t *dense, int64_t n, const uint8_t *bitmap, int32_t *out)
+    void spread_offsets_64(const int64_t *dense, int64_t n, const uint8_t *bitmap, int64_t *out)
+    int64_t offset_table_32(const uint8_t *table, int64_t n, int64_t area, int32_t *out)
+    int64_t offset_table_64(const uint8_t *table, int64_t n, int64_t area, int64_t *out)
+    int64_t entries_length(const uint32_t *indices, int64_t n, const int64_t *bounds, int64_t limit)
+    void take_variable_32(const uint32_t *indices, int64_t n, const int64_t *bounds, const uint8_t *area,
+                          int64_t n_area, int32_t *offsets, uint8_t *data, int64_t capacity)
+    void take_variable_64(const uint32_t *indices, int64_t n, const int64_t *bounds, const uint8_t *area,
+                          int64_t n_area, int64_t *offsets, uint8_t *data, int64_t capacity)
+    int64_t affix_length(const uint8_t *stream, int64_t n_bytes, int64_t n, int64_t affixes, int64_t limit)
+    void affix_fill_32(const uint8_t *stream, int64_t n_bytes, int64_t n, const uint8_t *prefix, int64_t n_prefix,
+                       const uint8_t *suffix, int64_t n_suffix, int32_t *offsets, uint8_t *data, int64_t capacity)
+    void affix_fill_64(const uint8_t *stream, int64_t n_bytes, int64_t n, const uint8_t *prefix, int64_t n_prefix,
+                       const uint8_t *suffix, int64_t n_suffix, int64_t *offsets, uint8_t *data, int64_t capacity)
+    int64_t first_not_utf8_32(const uint8_t *data, const int32_t *offsets, int64_t n)
+    int64_t first_not_utf8_64(const uint8_t *data, const int64_t *offsets, int64_t n)
+    int64_t lzw_span(const uint8_t *source, int64_t n_source, uint8_t *out, int64_t capacity)
+
+ctypedef fused offset_t:
+    int32_t
+    int64_t
+
+
+cdef inline int64_t bitmap_bytes(int64_t n) noexcept nogil:
+    return n // 8 + (n % 8 != 0)
+
+
+cdef int check_width(int64_t width) except -1:
+    if width != 1 and width != 2 and width != 4 and width != 8:
+        raise ValueError(f"width must be 1, 2, 4 or 8, got {width}")
+    return 0
+
+
+cdef int check_bitmap(const uint8_t[::1] bitmap, int64_t n) except -1:
+    if bitmap.shape[0] != bitmap_bytes(n):
+        raise ValueError(f"a bitmap of {n} rows has {bitmap_bytes(n)} bytes, got {bitmap.shape[0]}")
+    return 0
+
+
+# ---- footer
+
+
+def parse_footer(const uint8_t[::1] data not None, int64_t start, int64_t end, const int32_t[::1] kind not None,
+                 const int64_t[::1] first not None, const int64_t[::1] second not None,
+                 const int32_t[::1] field_type not None, const int32_t[::1] actions not None,
+                 const int64_t[::1] action_start not None, const int64_t[::1] role_type not None):
+    cdef gob_reader g
+    cdef int code, role
+    if not 0 <= start <= end <= data.shape[0]:
+        raise ValueError("the message must lie inside the footer")
+    if action_start.shape[0] != 4 or role_type.shape[0] != 4 or kind.shape[0] != first.shape[0] \
+            or kind.shape[0] != second.shape[0]:
+        raise ValueError("tables of types do not fit together")
+    g.data, g.pos, g.end = &data[0], start, end
+    g.kind, g.first, g.second, g.field_type = &kind[0], &first[0], &second[0], &field_type[0]
+    g.role_type = &role_type[0]
+    for role in range(4):
+        g.action[role] = &actions[0] + action_start[role]
+    g.columns = gob_list(NULL, 0, 0, sizeof(gob_column))
+    g.groups = gob_list(NULL, 0, 0, sizeof(gob_group))
+    g.chunks = gob_list(NULL, 0, 0, sizeof(gob_chunk))
+    with nogil:
+        code = gob_read_footer(&g)
+    try:
+        return (code, g.pos, bytearray(g.columns.items[:g.columns.count * g.columns.size]),
+                bytearray(g.groups.items[:g.groups.count * g.groups.size]),
+                bytearray(g.chunks.items[:g.chunks.count * g.chunks.size]))
+    finally:
+        free(g.columns.items)
+        free(g.groups.items)
+        free(g.chunks.items)
+
+
+# ---- fixed width
+
+
+def delta(const uint8_t[::1] stream not None, uint8_t[::1] out not None, int64_t width, uint64_t carry=0):
+    cdef int64_t n = stream.shape[0] // 8
+    check_width(width)
+    if stream.shape[0] != 8 * n or out.shape[0] != n * width:
+        raise ValueError("out must hold one value for every 8 bytes of the stream")
+    if n:
+        with nogil:
+            carry = delta_span(&stream[0], n, &out[0], width, carry)
+    return carry
+
+
+def bools(const uint8_t[::1] stream not None, uint8_t[::1] out not None):
+    cdef int64_t n = out.shape[0]
+    check_bitmap(stream, n)
+    if n:
+        with nogil:
+            bools_span(&stream[0], n, &out[0])
+
+
+def validity(const uint8_t[::1] bitmap not None, uint8_t[::1] out not None):
+    cdef int64_t n = out.shape[0]
+    check_bitmap(bitmap, n)
+    if n:
+        with nogil:
+            validity_span(&bitmap[0], n, &out[0])
+
+
+def count_nulls(const uint8_t[::1] bitmap not None, int64_t n):
+    cdef int64_t ones
+    check_bitmap(bitmap, n)
+    if n == 0:
+        return 0
+    if n % 8 and bitmap[n // 8] >> (n % 8):
+        return -1
+    with nogil:
+        ones = ones_span(&bitmap[0], bitmap.shape[0])
+    return ones
+
+
+def expand(uint8_t[::1] values not None, int64_t width, const uint8_t[::1] bitmap not None):
+    cdef int64_t n = values.shape[0] // width if width > 0 else 0, nulls
+    check_width(width)
+    if values.shape[0] != n * width:
+        raise ValueError("values must be whole items")
+    nulls = count_nulls(bitmap, n)
+    if nulls < 0 or nulls > n:
+        raise ValueError("the bitmap has bits past its last row")
+    if n:
+        with nogil:
+            expand_span(&values[0], n, n - nulls, width, &bitmap[0])
+
+
+def unpack(const uint8_t[::1] stream not None, int64_t width, int64_t first, uint32_t[::1] out not None,
+           uint64_t limit):
+    cdef int64_t n = out.shape[0], bad
+    if not 0 <= width <= 32 or first < 0 or first > (1 << 40) or n > (1 << 40):
+        raise ValueError("width must be 0 to 32, and positions believable")
+    if ((first + n) * width + 7) // 8 > stream.shape[0]:
+        raise ValueError("the stream is too short for that many numbers")
+    if n == 0:
+        return -1
+    with nogil:
+        bad = packed_span(&stream[0], stream.shape[0], first, n, width, limit, &out[0])
+    return bad
+
+
+def take_entries(const uint32_t[::1] indices not None, const uint8_t[::1] entries not None, int64_t width,
+                 uint8_t[::1] out not None):
+    cdef int64_t n = indices.shape[0], i
+    cdef int64_t count = entries.shape[0] // width if width > 0 else 0
+    cdef uint32_t worst = 0
+    check_width(width)
+    if out.shape[0] != n * width or entries.shape[0] != count * width:
+        raise ValueError("entries and out must be whole items")
+    if n == 0:
+        return
+    with nogil:
+        for i in range(n):
+            worst = max(worst, indices[i])
+    if worst >= count:
+        raise ValueError(f"index {worst} of {count} entries")
+    with nogil:
+        take_entries_span(&indices[0], n, &entries[0], width, &out[0])
+
+
+# ---- variable length
+
+
+cdef class PlainReader:
+    cdef plain_state state
+    cdef object offsets
+    cdef uint8_t[::1] data
+    cdef int32_t[::1] offsets_32
+    cdef int64_t[::1] offsets_64
+    cdef bint wide
+    cdef int64_t n
+
+    def __init__(self, offsets, uint8_t[::1] data not None):
+        self.state = plain_state(0, 0, 0, 0, 0)
+        self.wide = offsets.dtype.itemsize == 8
+        if self.wide:
+            self.offsets_64 = offsets
+            self.n = self.offsets_64.shape[0] - 1
+        else:
+            self.offsets_32 = offsets
+            self.n = self.offsets_32.shape[0] - 1
+            if data.shape[0] > 0x7fffffff:
+                raise ValueError("32-bit offsets do not reach over that many bytes")
+        if self.n < 0:
+            raise ValueError("offsets has one place more than there are values")
+        self.data = data
+        offsets[0] = 0
+
+    def feed(self, const uint8_t[::1] block not None):
+        cdef int code
+        cdef int64_t n_bytes = block.shape[0]
+        if n_bytes == 0:
+            return 0
+        with nogil:
+            if self.wide:
+                code = plain_block_64(&block[0], n_bytes, &self.state, &self.offsets_64[0], self.n, &self.data[0],
+                                      self.data.shape[0])
+            else:
+                code = plain_block_32(&block[0], n_bytes, &self.state, &self.offsets_32[0], self.n, &self.data[0],
+                                      self.data.shape[0])
+        return code
+
+    @property
+    def values(self):
+        return self.state.value
+
+    @property
+    def complete(self):
+        return (self.state.value == self.n and self.state.remaining == 0 and self.state.prefix == 0
+                and self.state.data == self.data.shape[0])
+
+
+cdef int check_offsets(int64_t n_places, int64_t n) except -1:
+    if n < 0 or n_places != n + 1:
+        raise ValueError("offsets has one place more than there are values")
+    return 0
+
+
+def spread_offsets(const offset_t[::1] dense not None, const uint8_t[::1] bitmap not None, offset_t[::1] out not None):
+    cdef int64_t n = out.shape[0] - 1, nulls
+    nulls = count_nulls(bitmap, n)
+    if nulls < 0 or dense.shape[0] != n - nulls + 1:
+        raise ValueError("dense offsets do not fit the bitmap")
+    with nogil:
+        if offset_t is int32_t:
+            spread_offsets_32(&dense[0], n, &bitmap[0], &out[0])
+        else:
+            spread_offsets_64(&dense[0], n, &bitmap[0], &out[0])
+
+
+def offset_table(const uint8_t[::1] table not None, int64_t area, offset_t[::1] out not None):
+    cdef int64_t n = out.shape[0] - 1, bad
+    if n < 0 or table.shape[0] != 4 * n or area < 0:
+        raise ValueError("the table has 4 bytes for every value")
+    if offset_t is int32_t:
+        if area > 0x7fffffff:
+            raise ValueError("32-bit offsets do not reach over that many bytes")
+    with nogil:
+        if offset_t is int32_t:
+            bad = offset_table_32(&table[0], n, area, &out[0])
+        else:
+            bad = offset_table_64(&table[0], n, area, &out[0])
+    return bad
+
+
+cdef int check_entries(const uint32_t[::1] indices, const int64_t[::1] bounds, int64_t area) except -1:
+    cdef int64_t count = bounds.shape[0] - 1, i
+    cdef uint32_t worst = 0
+    cdef bint sound = count >= 0 and bounds[0] >= 0 and bounds[count] <= area
+    with nogil:
+        for i in range(count):
+            sound = sound and bounds[i] <= bounds[i + 1]
+        for i in range(indices.shape[0]):
+            worst = max(worst, indices[i])
+    if not sound or (indices.shape[0] and worst >= count):
+        raise ValueError("an index or a bound of an entry lies outside")
+    return 0
+
+
+def measure_entries(const uint32_t[::1] indices not None, const int64_t[::1] bounds not None, int64_t limit):
+    cdef int64_t total
+    check_entries(indices, bounds, 0x7fffffffffffffff)
+    if indices.shape[0] == 0:
+        return 0
+    with nogil:
+        total = entries_length(&indices[0], indices.shape[0], &bounds[0], limit)
+    return total
+
+
+def take_variable(const uint32_t[::1] indices not None, const int64_t[::1] bounds not None,
+                  const uint8_t[::1] area not None, offset_t[::1] offsets not None, uint8_t[::1] data not None):
+    cdef int64_t n = indices.shape[0]
+    check_offsets(offsets.shape[0], n)
+    check_entries(indices, bounds, area.shape[0])
+    if (entries_length(&indices[0], n, &bounds[0], 0x7fffffffffffffff) if n else 0) != data.shape[0]:
+        raise ValueError("data must have exactly the bytes of the chosen entries")
+    if offset_t is int32_t:
+        if data.shape[0] > 0x7fffffff:
+            raise ValueError("32-bit offsets do not reach over that many bytes")
+    if n == 0:
+        offsets[0] = 0
+        return
+    with nogil:
+        if offset_t is int32_t:
+            take_variable_32(&indices[0], n, &bounds[0], &area[0], area.shape[0], &offsets[0], &data[0], data.shape[0])
+        else:
+            take_variable_64(&indices[0], n, &bounds[0], &area[0], area.shape[0], &offsets[0], &data[0], data.shape[0])
+
+
+def measure_affix(const uint8_t[::1] middles not None, int64_t n, int64_t affixes, int64_t limit):
+    cdef int64_t total
+    if n < 0 or affixes < 0 or affixes > (1 << 40) or limit < 0 or limit > (1 << 60):
+        raise ValueError("counts must not be negative")
+    with nogil:
+        total = affix_length(&middles[0], middles.shape[0], n, affixes, limit)
+    return total
+
+
+def fill_affix(const uint8_t[::1] middles not None, const uint8_t[::1] prefix not None,
+               const uint8_t[::1] suffix not None, offset_t[::1] offsets not None, uint8_t[::1] data not None):
+    cdef int64_t n = offsets.shape[0] - 1, n_prefix = prefix.shape[0], n_suffix = suffix.shape[0]
+    if n < 0 or measure_affix(middles, n, n_prefix + n_suffix, data.shape[0]) != data.shape[0]:
+        raise ValueError("data must have exactly the bytes of the values")
+    if offset_t is int32_t:
+        if data.shape[0] > 0x7fffffff:
+            raise ValueError("32-bit offsets do not reach over that many bytes")
+    with nogil:
+        if offset_t is int32_t:
+            affix_fill_32(&middles[0], middles.shape[0], n, &prefix[0], n_prefix, &suffix[0], n_suffix, &offsets[0],
+                          &data[0], data.shape[0])
+        else:
+            affix_fill_64(&middles[0], middles.shape[0], n, &prefix[0], n_prefix, &suffix[0], n_suffix, &offsets[0],
+                          &data[0], data.shape[0])
+
+
+def first_not_utf8(const uint8_t[::1] data not None, const offset_t[::1] offsets not None):
+    cdef int64_t n = offsets.shape[0] - 1, bad, i
+    cdef bint sound = n >= 0 and offsets[0] >= 0 and offsets[n] <= data.shape[0]
+    with nogil:
+        for i in range(n):
+            sound = sound and offsets[i] <= offsets[i + 1]
+    if not sound:
+        raise ValueError("offsets must not decrease or leave the data")
+    with nogil:
+        if offset_t is int32_t:
+            bad = first_not_utf8_32(&data[0], &offsets[0], n)
+        else:
+            bad = first_not_utf8_64(&data[0], &offsets[0], n)
+    return bad
+
+
+def lzw(const uint8_t[::1] source not None, uint8_t[::1] out not None):
+    cdef int64_t written
+    with nogil:
+        written = lzw_span(&source[0], source.shape[0], &out[0], out.shape[0])
+    return written
