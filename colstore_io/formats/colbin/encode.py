@@ -524,8 +524,33 @@ class Encoder:
             self._plain(body, FieldType(code), item, place, inner)
         elements.body8(out, 0xE0, body)
 
-    def _dynamic_table(self, out: bytearray, value: Any, depth: int) -> None:
-        raise TypeError(f"values of type {type(value).__name__} have no dynamic form")
+    def _dynamic_table(self, out: bytearray, data: Any, depth: int) -> None:
+        """Write columns as a typed run; row by row when they are few rows or no column types (colbin.md 7)."""
+        from .sources import column_source, named_columns, rows_section
+        from .table_encoding import column_parts
+
+        named = named_columns(data)
+        sources = [column_source(name, column) for name, column in named]
+        struct = Section.from_bytes(rows_section([source.column for source in sources])).structs[1]
+        count = sources[0].rows
+        if self._open and struct.tabular and count >= TABLE_ROWS:
+            _deeper(depth)
+            out.append(0xF7)
+            write_len(out, self._structs.add(struct, lambda: struct))
+            head = bytearray()
+            write_len(head, count)
+            elements.body8(out, 0xE8, b"".join((head, *column_parts(sources, k8=True))))
+            return
+        columns = [c.to_pylist() if hasattr(c, "to_pylist") else c.tolist() for _, c in named]
+        names = [name for name, _ in named]
+        rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        if self._open:
+            out.append(0xF7)
+            index = self._structs.add(struct, lambda: struct)
+            write_len(out, index)
+            self._records8(out, index, rows, depth)
+        else:
+            self._dynamic_list(out, rows, depth)
 
 
 def _item(source: RecordSource | None, struct: StructDef, value: Any, place: int) -> Any:
@@ -570,7 +595,10 @@ def _is_integer(value: Any) -> bool:
 
 
 def _is_table(value: Any) -> bool:
-    return hasattr(value, "__arrow_c_stream__") or hasattr(value, "__dataframe__")
+    """Whether `value` has named columns: Arrow and pandas tables, structured arrays."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.names is not None
+    return hasattr(value, "__arrow_c_stream__") or (hasattr(value, "iloc") and hasattr(value, "columns"))
 
 
 def _encoded(text: str, place: object) -> bytes:

@@ -1,6 +1,7 @@
 """Messages as JSON text: a walk over the wire with a section at hand (colbin.md 12, 13, 15).
 
-`to_json` needs no Python types and makes no values: each part of the message becomes its text, in wire order. What a
+`to_json` needs no Python types and makes no values: each part of the message becomes its text, in wire order. A kernel
+walks; its twin here does the same in Python, and says what is wrong with a message that the kernel gave up on. What a
 message can make this walk do is bounded: nesting by `MAX_NESTING`, table rows by `max_rows`, cells of tables by
 `max_cells`, text by `max_text`.
 """
@@ -9,13 +10,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import FormatError
-from ...kernels import column_codec
+from ...kernels import column_codec, json_walk
 from .cursor import INTEGER_RANGE, Cursor, open_message
 from .json_text import quote_bytes, quote_text, spell_base64, spell_f32, spell_f64
 from .schema import MAX_NESTING, MAX_ROWS, FieldType, MapKind, Section, StructDef, TypeCode
@@ -112,13 +114,57 @@ def to_json(
             table = tags
     if table is None or tags is None:
         raise ValueError("the message has no section of its own; pass the schema")
-    walk = _Walk(data, start, tags, max_rows, max_cells, max_text + 64 * len(data))
+    limits = _Limits(max_rows, max_cells, max_text + 64 * len(data))
+    text = _by_kernel(data, start, k8, table, limits) if tags is table else None
+    # the twin says what is wrong, if anything is
+    return _by_twin(data, start, k8, table, tags, limits) if text is None else text
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    rows: int
+    cells: int
+    text: int
+
+
+def _by_kernel(data: bytes, start: int, k8: bool, table: _Table, limits: _Limits) -> str | None:
+    """Return the text of a message, None when something is wrong with it."""
+    flat = table.flat()
+    if flat is None:
+        return None
+    tables: _Walk | None = None
+
+    def spell_table(index: int, k8: bool, start: int, stop: int, depth: int) -> str:
+        nonlocal tables
+        if tables is None:
+            tables = _Walk(data, start, table, limits)
+        tables.at = start
+        return tables.table(table.structs[index], k8, stop, depth)
+
+    bare = table.structs[0].definition.envelope
+    return json_walk.render(
+        data, start, k8, bare, flat.structs, flat.fields, flat.names, _spell_float, spell_table, limits.text
+    )
+
+
+def _by_twin(data: bytes, start: int, k8: bool, table: _Table, tags: _Table, limits: _Limits) -> str:
+    """Return the text of a message; `FormatError` naming what is wrong with it and where."""
     try:
-        return walk.message(table.structs[0], k8)
+        return _Walk(data, start, tags, limits).message(table.structs[0], k8)
     except RecursionError:
         raise FormatError(
             "the message is nested deeper than the Python stack has room for here", section="message"
         ) from None
+
+
+def _spell_float(reversed_bits: int, single: bool) -> str:
+    """Return the float whose reversed pattern is `reversed_bits` as text; `ValueError` for what JSON cannot spell."""
+    if single:
+        return spell_f32(np.frombuffer(reversed_bits.to_bytes(4, "little"), ">f4")[0])
+    return spell_f64(_F64.unpack(reversed_bits.to_bytes(8, "little"))[0])
+
+
+_F64 = struct.Struct(">d")
 
 
 class _Struct:
@@ -140,14 +186,46 @@ class _Struct:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Flat:
+    """The record types of one section as the kernel takes them; see `json_walk.render`."""
+
+    structs: NDArray[np.int32]
+    fields: NDArray[np.int32]
+    names: bytes
+
+
 class _Table:
     """The record types of one section."""
 
-    __slots__ = ("section", "structs")
+    __slots__ = ("_flat", "section", "structs")
 
     def __init__(self, section: Section) -> None:
         self.section = section
         self.structs = [_Struct(s, self) for s in section.structs]
+        self._flat: _Flat | None = None
+
+    def flat(self) -> _Flat | None:
+        """Return the types for the kernel, None when their names are too long for it."""
+        if self._flat is None:
+            names = bytearray()
+            structs: list[tuple[int, ...]] = []
+            fields: list[tuple[int, ...]] = []
+            for struct in self.structs:
+                structs.append((len(fields), len(struct.types), struct.k8, struct.name_chars))
+                for item, name in zip(struct.definition.fields, struct.names, strict=True):
+                    kind, start = item.type, len(names)
+                    names += name.encode()
+                    first = max(kind.index, kind.key_kind, kind.pointee)
+                    fields.append((item.key, kind.code, first, kind.value_kind, start, len(names)))
+            if len(names) >= 1 << 30:
+                return None
+            self._flat = _Flat(
+                np.array(structs, np.int32).reshape(-1, 4),
+                np.array(fields, np.int32).reshape(-1, 6),
+                bytes(names),
+            )
+        return self._flat
 
 
 _REMEMBERED = 1 << 16
@@ -168,12 +246,12 @@ class _Walk(Cursor):
 
     __slots__ = ("cells", "max_rows", "tags", "text", "zero_records")
 
-    def __init__(self, data: bytes, at: int, tags: _Table, max_rows: int, max_cells: int, text: int) -> None:
+    def __init__(self, data: bytes, at: int, tags: _Table, limits: _Limits) -> None:
         super().__init__(data, at)
         self.tags = tags
-        self.max_rows = max_rows
-        self.cells = max_cells
-        self.text = text
+        self.max_rows = limits.rows
+        self.cells = limits.cells
+        self.text = limits.text
         self.zero_records: dict[_Struct, tuple[str, int]] = {}
 
     def message(self, root: _Struct, k8: bool) -> str:
@@ -344,16 +422,16 @@ class _Walk(Cursor):
         return self.f32(value) if code == TypeCode.F32 else self.f64(value)
 
     def f64(self, reversed_bits: int) -> str:
-        return self.spelled(spell_f64, struct.unpack(">d", reversed_bits.to_bytes(8, "little"))[0])
+        return self.spelled(_spell_float, reversed_bits, False)
 
     def f32(self, reversed_bits: int) -> str:
         if reversed_bits >> 32:
             raise self.bad("the bits of an f32 do not fit 32 bits")
-        return self.spelled(spell_f32, np.frombuffer(reversed_bits.to_bytes(4, "little"), ">f4")[0])
+        return self.spelled(_spell_float, reversed_bits, True)
 
-    def spelled(self, spell: Callable[..., str], value: object) -> str:
+    def spelled(self, spell: Callable[..., str], *value: object) -> str:
         try:
-            return spell(value)
+            return spell(*value)
         except ValueError as exc:
             raise self.bad(str(exc)) from None
 

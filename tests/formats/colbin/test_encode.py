@@ -7,6 +7,7 @@ import json
 from typing import Annotated, Any, TypedDict
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from formats.colbin.vector_types import python_types, python_value, root_type
 
@@ -81,6 +82,36 @@ def test_mixed_records_keep_tags_of_their_own():
         "all": [{"id": 1, "name": "a"}, {"x": 2}, None, {"id": 3, "name": ""}]
     }
     assert len(Section.read(document, 1)[0].structs) == 3
+
+
+@pytest.mark.parametrize("count", [0, 3, 8, 1000])
+def test_tables_in_a_document_are_typed_runs(count):
+    arrow = pa.table(
+        {
+            "id": pa.array(range(count), pa.int64()),
+            "name": pa.array([f"row {n}" for n in range(count)], pa.string()),
+        }
+    )
+    array = np.zeros(count, [("id", "i4"), ("x", "f8")])
+    array["x"] = 0.5
+    document = {"arrow": arrow, "array": array, "total": count}
+    message = encode_self_describing(document)
+    assert json.loads(to_json(None, message)) == {
+        "arrow": arrow.to_pylist(),
+        "array": [{"id": 0, "x": 0.5}] * count,
+        "total": count,
+    }
+    if count == 1000:
+        assert len(message) < 12 * count
+
+
+def test_tables_with_nulls_and_frames_go_in_row_by_row():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": range(9), "b": ["x"] * 9})
+    nulls = pa.table({"a": [1, None] * 5})
+    back = json.loads(to_json(None, encode_self_describing({"frame": frame, "nulls": nulls})))
+    assert back == {"frame": frame.to_dict("records"), "nulls": nulls.to_pylist()}
+    assert json.loads(to_json(None, encode_self_describing(nulls))) == {"rows": nulls.to_pylist()}
 
 
 class Note(TypedDict):

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colstore_io.errors import FormatError
+from colstore_io.formats.colbin import walk
 from colstore_io.formats.colbin.json_text import quote_bytes, spell_base64, spell_f32, spell_f64
 from colstore_io.formats.colbin.schema import FieldDef, FieldType, Section, StructDef, TypeCode
 from colstore_io.formats.colbin.walk import to_json
@@ -73,6 +74,9 @@ def test_golden_messages(shared, name):
         fails = case.get("json_error", False)
         check(section, bytes.fromhex(case["message"]), case.get("json"), fails)
         fails = case.get("sd_json_error", fails and "sd_json" not in case)
+        for schema, message in ((section, "message"), (None, "self_describing")):
+            by_kernel, by_twin = both(schema, bytes.fromhex(case[message]))
+            assert by_kernel == by_twin, case
         for given_schema in (None, section, Section.from_bytes(section)):
             check(given_schema, described, case.get("sd_json", case.get("json")), fails)
 
@@ -84,6 +88,8 @@ def test_golden_verdicts(shared, name, count):
     for case in cases:
         section = bytes.fromhex(case["section"]) if case.get("section") else None
         message = bytes.fromhex(case["message"])
+        by_kernel, by_twin = both(section, message)
+        assert by_kernel == by_twin, case
         if case["must"] == "accept":
             assert to_json(section, message) == case["json"], case
         else:
@@ -195,7 +201,7 @@ def test_rows_pay_for_long_names():
         to_json(section, message)
 
 
-def test_deep_stacks_of_the_caller_are_no_recursion_error(shared):
+def test_deep_stacks_of_the_caller_are_no_recursion_error(shared, monkeypatch):
     (case,) = (c for c in cases_of(shared, "hostile") if c["name"] == "dynamic lists, depth 127")
 
     def descend(levels):
@@ -205,6 +211,8 @@ def test_deep_stacks_of_the_caller_are_no_recursion_error(shared):
             else to_json(bytes.fromhex(case["section"]), bytes.fromhex(case["message"]))
         )
 
+    assert descend(700) == case["json"]
+    monkeypatch.setattr(walk, "_by_kernel", lambda *args: None)
     with pytest.raises(FormatError, match="Python stack"):
         descend(700)
 
@@ -221,10 +229,27 @@ def test_damaged_messages_are_read_or_refused(shared_messages, data):
         )
     cut = data.draw(st.integers(1, len(changed)))
     for damaged in (bytes(changed), bytes(changed[:cut])):
+        by_kernel, by_twin = both(section, damaged)
+        assert by_kernel == by_twin
+        if by_twin is not None:
+            json.loads(by_twin)
+
+
+def both(section, message):
+    """Return the texts of kernel and twin, None where they refuse."""
+    seen = []
+
+    def watched(*args):
+        seen.append(kernel(*args))
+
+    kernel = walk._by_kernel
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(walk, "_by_kernel", watched)
         try:
-            json.loads(to_json(section, damaged, max_rows=1 << 12, max_cells=1 << 14, max_text=1 << 18))
+            text = to_json(section, message, max_rows=1 << 12, max_cells=1 << 14, max_text=1 << 18)
         except FormatError:
-            pass
+            text = None
+    return (seen[0] if seen else text), text
 
 
 @pytest.fixture(scope="module")
