@@ -12,15 +12,6 @@ ENVELOPE: int
 
 def slot_offset(cls: type, descriptor: object) -> int: ...
 
-class Records:
-    """A list of records of one type as a dynamic value."""
-
-    @property
-    def type(self) -> Any: ...
-    @property
-    def items(self) -> list[Any]: ...
-    def __init__(self, type: Any, items: Sequence[Any] = ()) -> None: ...
-
 class Plan:
     """How the records of one type are encoded and decoded. Made empty, then defined once: types may be recursive."""
 
@@ -37,7 +28,11 @@ class RecordCodec:
     """Encodes and decodes one record type and those that it reaches."""
 
     def __init__(
-        self, root: Plan, plan_of: Callable[[type], Plan | None], structs: tuple[Plan, ...]
+        self,
+        root: Plan,
+        plan_of: Callable[[type], Plan | None],
+        run_type: type,
+        structs: tuple[Plan, ...],
     ) -> None: ...
     def encode(
         self,

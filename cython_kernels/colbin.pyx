@@ -45,7 +45,7 @@ cdef extern from "record_encode.h":
         Py_ssize_t pos
         int packed5, packed_root, surrogates
         PyObject *session
-        PyObject *records_type
+        PyObject *run_type
         PyObject *plan_of
         cb_plan_pointer plan_pointer
         uint8_t first[1]
@@ -88,26 +88,6 @@ def slot_offset(cls, descriptor):
     if not isinstance(cls, type):
         raise TypeError("cls must be a class")
     return cb_slot_offset(<PyTypeObject *>cls, <PyObject *>descriptor)
-
-
-cdef class Records:
-    """A list of records of one type as a dynamic value: one typed run where the section is open, even when empty."""
-
-    cdef readonly object type
-    cdef readonly object items
-
-    def __init__(self, type, items=()):
-        self.type = type
-        self.items = list(items)
-
-    def __eq__(self, other):
-        return isinstance(other, Records) and (self.type, self.items) == (other.type, other.items)
-
-    def __repr__(self):
-        return f"Records({self.type.__name__}, {self.items!r})"
-
-    def __reduce__(self):
-        return Records, (self.type, self.items)
 
 
 cdef class Plan:
@@ -218,6 +198,7 @@ cdef inline bytes message_of(cb_writer *w):
 cdef class RecordCodec:
     cdef Plan root
     cdef object plan_of
+    cdef object run_type
     cdef tuple structs_kept
     cdef cb_plan **structs
     cdef Py_ssize_t n_structs
@@ -225,9 +206,10 @@ cdef class RecordCodec:
     def __cinit__(self):
         self.structs = NULL
 
-    def __init__(self, Plan root not None, plan_of, tuple structs not None):
+    def __init__(self, Plan root not None, plan_of, run_type, tuple structs not None):
         self.root = root
         self.plan_of = plan_of
+        self.run_type = run_type
         self.structs_kept = structs
         if self.structs != NULL:
             raise RuntimeError("a codec is made once")
@@ -244,7 +226,7 @@ cdef class RecordCodec:
         if errors is not None and errors != "strict":
             w.surrogates = surrogates_of(errors)
         w.session = NULL if session is None or session is False else <PyObject *>session
-        w.records_type = <PyObject *>Records
+        w.run_type = <PyObject *>self.run_type
         w.plan_of = <PyObject *>self.plan_of
         w.plan_pointer = plan_pointer
         w.data[0] = 0xd8 if self.root.plan.k8 else 0xd0

@@ -17,6 +17,7 @@ from ...errors import FormatError
 from ...kernels import colbin as kernel
 from .annotations import Definitions, definitions
 from .dynamic import OpenSection, PlanTable
+from .encode import RecordRun
 from .messages import decode_columns, encode_rows
 from .plan import schema_plans, typed_plans
 from .schema import MAX_ROWS, Section
@@ -141,7 +142,7 @@ class Codec(_Codec, Generic[T]):
         self.schema = defs.section
         self._definitions = defs
         self._table = PlanTable(defs, plans)
-        super().__init__(plans[0], self._table, _schema_plans(defs.section))
+        super().__init__(plans[0], self._table, RecordRun, _schema_plans(defs.section))
 
     def __repr__(self) -> str:
         return f"Codec({getattr(self.type, '__name__', self.type)})"
@@ -161,7 +162,7 @@ class SchemaCodec(_Codec):
         self.schema = schema
         self._definitions = None
         self._table = PlanTable(None, ())
-        super().__init__(plans[0], self._table, plans)
+        super().__init__(plans[0], self._table, RecordRun, plans)
 
     def _outgoing(self, value: Any) -> Any:
         if isinstance(value, Mapping) and not isinstance(value, dict) and not self.schema.root.envelope:
