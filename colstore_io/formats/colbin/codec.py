@@ -51,7 +51,9 @@ class _Codec(kernel.RecordCodec):
         values travel as records and their types are appended to the section (colbin.md 11); else as maps.
         """
         value = self._outgoing(value)
-        session = OpenSection(self._definitions, self.schema, self._table) if self.schema.root.has_dynamic else None
+        session = (
+            OpenSection(self._definitions, self.schema, self._table) if self.schema.root.has_dynamic else None
+        )
         body = self._encode_described(value, packed5, errors, session or False)
         section = session.section() if session else self.schema
         return bytes((body[0] | 4,)) + section.to_bytes() + body[1:]
@@ -65,7 +67,9 @@ class _Codec(kernel.RecordCodec):
         max_cells: int = MAX_CELLS,
     ) -> dict[str, NDArray[Any] | pa.Array]:
         """Decode many messages, one row each, straight into columns; see `messages.decode_columns`."""
-        return decode_columns(self._schema_bytes, messages, columns=columns, errors=errors, max_cells=max_cells)
+        return decode_columns(
+            self._schema_bytes, messages, columns=columns, errors=errors, max_cells=max_cells
+        )
 
     def encode_rows(self, data: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Encode each row of columns as a message of its own; see `messages.encode_rows`."""
@@ -197,7 +201,9 @@ def _codec(schema: Section | Buffer) -> SchemaCodec:
     return _codec_of_bytes(bytes(schema))
 
 
-def encode(schema: Section | Buffer, value: Any, *, packed5: bool = False, errors: Errors = "strict") -> bytes:
+def encode(
+    schema: Section | Buffer, value: Any, *, packed5: bool = False, errors: Errors = "strict"
+) -> bytes:
     """Encode a mapping without a Python type of its own.
 
     Parameters

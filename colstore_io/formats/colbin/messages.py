@@ -75,9 +75,7 @@ def decode_columns(
         row = int(np.searchsorted(offsets, at, "right")) - 1
         raise FormatError(kernel.WRONG[wrong], offset=at, section=f"message {max(0, min(row, rows - 1))}")
     decoded = buffers.finish(data, errors=errors)
-    shown = {
-        column.name: as_array(part) for column, part in zip(chosen.columns, decoded, strict=True)
-    }
+    shown = {column.name: as_array(part) for column, part in zip(chosen.columns, decoded, strict=True)}
     return shown if columns is None else {name: shown[name] for name in columns}
 
 
