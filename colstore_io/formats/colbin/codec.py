@@ -18,6 +18,7 @@ from ...kernels import colbin as kernel
 from .annotations import Definitions, definitions
 from .dynamic import OpenSection, PlanTable
 from .encode import RecordRun
+from .generate import generate_source
 from .messages import decode_columns, encode_rows
 from .plan import schema_plans, typed_plans
 from .schema import MAX_ROWS, Section
@@ -74,6 +75,10 @@ class _Codec(kernel.RecordCodec):
     def encode_rows(self, data: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Encode each row of columns as a message of its own; see `messages.encode_rows`."""
         return encode_rows(self._schema_bytes, data)
+
+    def generate_source(self) -> str:
+        """Return a Python module with the record classes and their codec; see `generate.generate_source`."""
+        return generate_source(self.schema)
 
     @property
     def _schema_bytes(self) -> bytes:
