@@ -1,7 +1,7 @@
 """What may a caller do with records? Encode and decode values of a type, or of a bare schema.
 
-A `Codec` is made once per type and used many times; it may be used by several threads. Without a Python type, the functions
-`encode` and `decode` take a schema section: records are dicts then.
+A `Codec` is made once per type and used many times, by several threads if need be. Without a Python type, the
+functions `encode` and `decode` take a schema section: records are dicts then.
 """
 
 from __future__ import annotations

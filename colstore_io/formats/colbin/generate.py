@@ -71,8 +71,9 @@ def generate_source(section: Section) -> str:
     Raises
     ------
     ValueError
-        For what annotations cannot say: record types without fields, two fields of one name, an empty name, a type whose runs have
-        eight-bit keys although neither its fields nor their names ask for them, dynamic fields under four-bit keys.
+        For what annotations cannot say: record types without fields, two fields of one name, an empty name, a type
+        whose runs have eight-bit keys although neither its fields nor their names ask for them, dynamic fields under
+        four-bit keys.
     """
     return _Module(section).text()
 

@@ -52,7 +52,7 @@ def decode_columns(
     -------
     dict of str to ndarray or Arrow array
         In the order of `columns`, or of the definition: NumPy arrays of the field's own type, owned by the caller;
-        Arrow arrays of optionals with nulls, of text, bytes and lists. An absent field is zero, an absent optional null.
+        Arrow arrays of optionals, of text, bytes and lists. An absent field is zero, an absent optional null.
 
     Raises
     ------

@@ -20,7 +20,7 @@ __all__ = ["schema_plans", "typed_plans"]
 
 _SCALAR_ZERO: dict[int, object] = {
     TypeCode.BOOL: False,
-    **{code: 0 for code in range(TypeCode.I8, TypeCode.U64 + 1)},
+    **dict.fromkeys(range(TypeCode.I8, TypeCode.U64 + 1), 0),
     TypeCode.F32: 0.0,
     TypeCode.F64: 0.0,
     TypeCode.STRING: "",

@@ -120,7 +120,8 @@ def test_post_init_runs_on_decoded_objects_and_unsent_fields_get_their_defaults(
 
     codec = Codec(Derived)
     one, other = codec.decode(codec.encode(Derived(4))), codec.decode(codec.encode(Derived(4)))
-    assert one == Derived(4) and one.double == 8
+    assert one == Derived(4)
+    assert one.double == 8
     one.cache.append(1)
     assert other.cache == []
 
@@ -185,10 +186,12 @@ def test_fields_that_are_not_set_are_named():
 def test_encode_into_grows_a_buffer_and_never_shrinks_it():
     buffer = bytearray()
     size = ORDER.encode_into(buffer, Order(note="a" * 3000))
-    assert bytes(buffer) == ORDER.encode(Order(note="a" * 3000)) and size == len(buffer)
+    assert bytes(buffer) == ORDER.encode(Order(note="a" * 3000))
+    assert size == len(buffer)
     short = ORDER.encode(Order(number=7))
     assert ORDER.encode_into(buffer, Order(number=7), offset=2) == len(short)
-    assert buffer[2 : 2 + len(short)] == short and len(buffer) == size
+    assert buffer[2 : 2 + len(short)] == short
+    assert len(buffer) == size
     with pytest.raises(ValueError, match="offset"):
         ORDER.encode_into(buffer, Order(), offset=size + 1)
     with memoryview(bytearray(b"abc")) as locked, pytest.raises(BufferError):
@@ -275,7 +278,7 @@ def test_a_value_that_contains_itself_is_refused():
     @dataclasses.dataclass
     class Node:
         value: Annotated[i32, 1]
-        kids: Annotated["list[Node]", 2]
+        kids: Annotated[list[Node], 2]
 
     codec = Codec(Node, namespace={"Node": Node})
     node = Node(1, [])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,14 @@ def cases(shared: Path, name: str) -> list[dict[str, Any]]:
         "cases"
     ]
     return found
+
+
+def refused(read: Callable[[], Any]) -> bool:
+    try:
+        read()
+    except FormatError:
+        return True
+    return False
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -88,9 +98,7 @@ def test_bytes_get_the_verdict_of_the_specification(shared, name):
         if case["must"] == "accept":
             decode(section, message, errors="surrogateescape")
             continue
-        with pytest.raises(FormatError):
-            decode(section, message, errors="surrogateescape")
-            pytest.fail(label)
+        assert refused(partial(decode, section, message, errors="surrogateescape")), label
 
 
 @pytest.mark.parametrize("name", ["hostile", "mutated"])
@@ -104,10 +112,8 @@ def test_typed_codecs_give_the_same_verdict(shared, name):
             section = Section.from_bytes(bytes.fromhex(case["section"]))
         except FormatError:
             continue
-        if (
-            not all(struct.fields for struct in section.structs)
-            or section.root.fields[0].key
-            and section.root.envelope
+        if not all(struct.fields for struct in section.structs) or (
+            section.root.fields[0].key and section.root.envelope
         ):
             continue
         types, root = types_of_section(section)
@@ -118,9 +124,7 @@ def test_typed_codecs_give_the_same_verdict(shared, name):
         if case["must"] == "accept":
             codec.decode(message, errors="surrogateescape")
             continue
-        with pytest.raises(FormatError):
-            codec.decode(message, errors="surrogateescape")
-            pytest.fail(str(case))
+        assert refused(partial(codec.decode, message, errors="surrogateescape")), case
 
 
 @pytest.mark.parametrize("table", ["users", "products", "categories", "stores", "sales", "events", "metrics"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from typing import Annotated, Any
 
@@ -41,9 +42,17 @@ class Nested:
 
 
 ROWS = [
-    Row(n * 70000, f"row {n}" * (n % 3), Point(n / 2, n if n % 2 else None), [n, -n], n % 100 - 50, n % 4 == 0, ["a"] * (n % 5))
+    Row(
+        n * 70000,
+        f"row {n}" * (n % 3),
+        Point(n / 2, n if n % 2 else None),
+        [n, -n],
+        n % 100 - 50,
+        n % 4 == 0,
+        ["a"] * (n % 5),
+    )
     for n in range(100)
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("table", ["users", "products", "categories", "stores", "metrics"])
@@ -55,7 +64,7 @@ def test_the_corpus_goes_through_columns_and_back(shared, table):
     for name, column in columns.items():
         assert column.tolist() == [row[name] for row in data["rows_json"]]
     buffer, offsets = codec.encode_rows(columns)
-    assert [buffer[a:b].tobytes() for a, b in zip(offsets, offsets[1:], strict=False)] == rows
+    assert [buffer[a:b].tobytes() for a, b in itertools.pairwise(offsets)] == rows
 
 
 def test_columns_agree_with_objects():
@@ -63,7 +72,8 @@ def test_columns_agree_with_objects():
     messages = [codec.encode(row) for row in ROWS]
     columns = codec.decode_columns(messages)
     assert list(columns) == ["id", "name", "at.x", "at.y", "codes", "small", "flag", "tags"]
-    assert columns["id"].dtype == np.uint32 and columns["at.x"].dtype == np.float32
+    assert columns["id"].dtype == np.uint32
+    assert columns["at.x"].dtype == np.float32
     assert columns["name"].to_pylist() == [row.name for row in ROWS]
     assert columns["at.y"].to_pylist() == [row.at.y for row in ROWS]
     assert columns["codes"].to_pylist() == [row.codes for row in ROWS]
@@ -81,7 +91,8 @@ def test_no_messages_are_empty_columns():
     columns = codec.decode_columns([])
     assert {name: len(column) for name, column in columns.items()} == dict.fromkeys(columns, 0)
     buffer, offsets = codec.encode_rows(columns)
-    assert len(buffer) == 0 and offsets.tolist() == [0]
+    assert len(buffer) == 0
+    assert offsets.tolist() == [0]
 
 
 def test_integers_of_another_width_are_converted_when_they_fit():
@@ -112,9 +123,10 @@ def test_what_is_wrong_is_named():
     ].tolist() == [9]
     with pytest.raises(ColumnNotFoundError, match="'nam'"):
         codec.decode_columns([], columns=["nam"])
+    columns = codec.decode_columns([])
+    del columns["flag"]
     with pytest.raises(ColumnNotFoundError, match="'flag'"):
-        columns = codec.decode_columns([])
-        codec.encode_rows({name: column for name, column in columns.items() if name != "flag"})
+        codec.encode_rows(columns)
     good, bad = codec.encode(ROWS[1]), b"\xd0\x07\x07"
     with pytest.raises(FormatError) as caught:
         codec.decode_columns([good, bad, good])
