@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -38,9 +38,6 @@ from ..formats.colbin.tables import choose_list, find_list, split_message
 from ..storage import ByteFile, IOStats, open_files, resolve
 from .locks import LockedFile, open_locked
 from .uncopyable import Uncopyable
-
-if TYPE_CHECKING:
-    from ..formats.colbin.log import Buffer
 
 __all__ = ["LogWriter"]
 
@@ -192,7 +189,7 @@ class LogWriter(Uncopyable):
         if self._table.field is not None:
             field = choose_list(self.section, self._table.field)
             rows = find_list(message, 1, len(message), k8, self.section, field).rows
-        self._append(message, rows)
+        self._append(bytes(message), rows)
         self._bounds.add(None)
 
     def write_table(self, data: Any) -> None:
@@ -219,7 +216,7 @@ class LogWriter(Uncopyable):
         self._append(b"\xd0" + encode_rows(self.section, sources), sources[0].rows)
         self._bounds.add(sources)
 
-    def _append(self, message: Buffer, rows: int | None) -> None:
+    def _append(self, message: bytes | memoryview, rows: int | None) -> None:
         frame = encode_frame(message, rows, compress=self._compress)
         size = sum(map(len, frame))
         try:

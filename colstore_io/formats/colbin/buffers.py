@@ -117,7 +117,7 @@ def text_array(
     import pyarrow as pa
 
     binary = column.code == TypeCode.BYTES
-    if not binary and not is_utf8(memoryview(data), offsets):
+    if not binary and not is_utf8(data.data, offsets):
         if errors != "surrogateescape":
             raise FormatError(
                 f"column {column.name!r} holds text that is not UTF-8; errors='surrogateescape' reads it as binary",
@@ -169,7 +169,7 @@ def _variable(
         text = np.empty(kernel.string_lists_bytes(data, place), np.uint8)
         kernel.string_lists(data, place, size, inner, text)
         if inner[-1] <= _INT32_MAX:
-            inner = inner.astype(np.int32)  # type: ignore[assignment]
+            inner = inner.astype(np.int32)
         child = text_array(RecordColumn(column.name, TypeCode.STRING), inner, text, None, errors, path)
     kind = pa.large_list(child.type) if wide else pa.list_(child.type)
     return pa.Array.from_buffers(kind, rows, [None, _buffer(offsets)], 0, children=[child])

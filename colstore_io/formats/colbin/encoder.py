@@ -17,7 +17,7 @@ from ...fields import Schema
 from ..cstore.attributes import encode_attributes
 from .decoder import SEGMENT_ROWS
 from .layout import RecordColumn, list_columns
-from .log import Bounds, Buffer, Frames, LogHeader, encode_frame, encode_index
+from .log import Bounds, Frames, LogHeader, encode_frame, encode_index
 from .logtable import column_of, describe
 from .sources import ColumnSource, column_source, rows_section
 from .table_encoding import encode_rows
@@ -128,7 +128,7 @@ class LogEncoder:
         """Return the header."""
         return self.header.to_bytes()
 
-    def segment(self, columns: Sequence[NDArray[Any] | pa.Array]) -> list[Buffer]:  # type: ignore[override]
+    def segment(self, columns: Sequence[NDArray[Any] | pa.Array]) -> list[bytes | memoryview]:
         """Return the frames of one batch, in parts.
 
         Parameters
@@ -156,7 +156,7 @@ class LogEncoder:
             ]
             message = b"\xd0" + encode_rows(self.header.section, sources, threads=self._threads)
             encoded.append((encode_frame(message, high - low, compress=self._compress), high - low, sources))
-        parts: list[Buffer] = []
+        parts: list[bytes | memoryview] = []
         for frame, rows, sources in encoded:
             parts += frame
             self._sizes.append(sum(map(len, frame)))
@@ -183,13 +183,8 @@ def storable(data: NDArray[Any] | pa.Array) -> Any:
     import pyarrow as pa
 
     kind = data.type
-    if (
-        pa.types.is_timestamp(kind)
-        or pa.types.is_duration(kind)
-        or pa.types.is_time64(kind)
-        or pa.types.is_date64(kind)
-    ):
-        return data.cast(pa.int64()) if not pa.types.is_date64(kind) else data.view(pa.int64())
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_date64(kind):
+        return data.cast(pa.int64())
     if pa.types.is_date32(kind):
-        return data.view(pa.int32()).cast(pa.int64())
+        return data.cast(pa.int32()).cast(pa.int64())
     return data

@@ -75,7 +75,7 @@ def encode_rows(section: bytes, sources: Sequence[ColumnSource], *, threads: int
         flag = 8
     else:
         room = np.empty(6 * rows + 64 + sum(source.worst_bytes for source in sources), np.uint8)
-        parts = [bytes(head), memoryview(room[: _rows(section, sources, rows, room)])]
+        parts = [bytes(head), room[: _rows(section, sources, rows, room)].data]
         flag = 0
     size = sum(map(len, parts))
     return b"".join((_length(flag, size), *parts))
@@ -101,10 +101,11 @@ def _table_columns(sources: Sequence[ColumnSource], *, k8: bool, threads: int) -
     from ...kernels import column_codec
     from ...kernels import record_columns as kernel
 
-    numbers = [place for place, source in enumerate(sources) if source.values is not None]
+    fixed = {place: source.values for place, source in enumerate(sources) if source.values is not None}
+    numbers = list(fixed)
     bounds = np.empty((len(numbers), 2), np.int64)
-    coded = column_codec.encode_columns([sources[place].values for place in numbers], bounds, threads=threads)
-    zeros = (~bounds.any(axis=1)).tolist()  # a column of zeros is left out
+    coded = column_codec.encode_columns(list(fixed.values()), bounds, threads=threads)
+    zeros: list[bool] = np.logical_not(bounds.any(axis=1)).tolist()  # a column of zeros is left out
     columns = {place: None if zero else data for place, data, zero in zip(numbers, coded, zeros, strict=True)}
     parts: list[Any] = []
     for place, source in enumerate(sources):
@@ -121,7 +122,6 @@ def _table_columns(sources: Sequence[ColumnSource], *, k8: bool, threads: int) -
         if k8 and size == 0:
             continue  # under four-bit keys a column of empty strings is written (colbin.md 7)
         room = np.empty(size + 5 * source.rows + 16, np.uint8)
-        parts.append(
-            memoryview(room[: kernel.write_string_column(k8, place, source.offsets, source.data, room)])
-        )
+        used = kernel.write_string_column(k8, place, source.offsets, source.data, room)
+        parts.append(room[:used].data)
     return parts
