@@ -115,8 +115,9 @@ class LogEncoder:
     """
 
     def __init__(self, schema: Schema, *, compress: bool = False, threads: int = 1) -> None:
-        self.header = header_of(schema)
-        self.columns = list_columns(self.header.section, 1).columns
+        # Without a column there is nothing to write, but options can be checked.
+        self.header = header_of(schema) if len(schema) else LogHeader(b"")
+        self.columns = list_columns(self.header.section, 1).columns if len(schema) else ()
         self._schema = schema
         self._compress = compress
         self._threads = threads
@@ -125,7 +126,9 @@ class LogEncoder:
         self._bounds = FrameBounds(self.columns)
 
     def begin(self) -> bytes:
-        """Return the header."""
+        """Return the header; `ValueError` for a schema without columns."""
+        if not self.columns:
+            raise ValueError("a log of tables needs at least one column")
         return self.header.to_bytes()
 
     def segment(self, columns: Sequence[NDArray[Any] | pa.Array]) -> list[bytes | memoryview]:
