@@ -118,7 +118,9 @@ def test_a_crash_at_any_byte_leaves_whole_messages():
         _, meta = opened(data[:size])
         assert meta.committed_end == ends[whole], size
         assert meta.n_rows == rows[whole]
-        assert FORMAT.read_header(MemoryFile(data[:size]), memoryview(data[:size])).torn or size == ends[whole]
+        assert (
+            FORMAT.read_header(MemoryFile(data[:size]), memoryview(data[:size])).torn or size == ends[whole]
+        )
     assert read(data[: ends[2] + 5]) == wanted(12)
 
 
@@ -262,7 +264,9 @@ def test_segments_are_runs_of_whole_messages_within_bounds(frames):
 
 
 def test_bounds_of_messages_become_bounds_of_segments():
-    encoder = LogEncoder(Schema((Field("a", np.dtype("i8")), Field("f", np.dtype("f8")), Field("t", np.dtype("M8[s]")))))
+    encoder = LogEncoder(
+        Schema((Field("a", np.dtype("i8")), Field("f", np.dtype("f8")), Field("t", np.dtype("M8[s]"))))
+    )
     data = encoder.begin()
     for start in (0, 70_000):
         numbers = np.arange(start, start + 65_536)

@@ -34,9 +34,7 @@ def corpus(shared, name):
 @pytest.mark.parametrize("name", TABLES)
 def test_corpus_is_read_as_columns(shared, name):
     case = corpus(shared, name)
-    columns = decode_table(
-        bytes.fromhex(case["table_message"]), section=bytes.fromhex(case["table_section"])
-    )
+    columns = decode_table(bytes.fromhex(case["table_message"]), section=bytes.fromhex(case["table_section"]))
     assert columns
     for column, values in columns.items():
         assert plain(values) == [row[column] for row in case["rows_json"]]
@@ -162,7 +160,9 @@ def arrays(draw, rows, nulls):
         bits = arrow.value_type.bit_width
         signed = pa.types.is_signed_integer(arrow.value_type)
         low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
-        return pa.array(draw(st.lists(st.lists(st.integers(low, high), max_size=5), min_size=rows, max_size=rows)), arrow)
+        return pa.array(
+            draw(st.lists(st.lists(st.integers(low, high), max_size=5), min_size=rows, max_size=rows)), arrow
+        )
     elif kind == "texts":
         lists = st.lists(st.lists(st.text(max_size=6), max_size=4), min_size=rows, max_size=rows)
         return pa.array(draw(lists), pa.list_(pa.string()))
@@ -219,9 +219,16 @@ def test_what_is_written_is_read(table, data):
 @given(st.binary(max_size=60))
 @settings(max_examples=200, deadline=None)
 def test_any_body_behind_a_section_is_read_or_refused(body):
-    for columns in ({"a": [1, 2], "s": ["x", "y"], "f": [0.5, 1.5]}, {"a": pa.array([1, None]), "l": [[1], [2]]}):
+    for columns in (
+        {"a": [1, 2], "s": ["x", "y"], "f": [0.5, 1.5]},
+        {"a": pa.array([1, None]), "l": [[1], [2]]},
+    ):
         head = split_head(encode_table(columns))
-        for data in (head + body, head + bytes((0x00, len(body))) + body, head + bytes((0x08, len(body))) + body):
+        for data in (
+            head + body,
+            head + bytes((0x00, len(body))) + body,
+            head + bytes((0x08, len(body))) + body,
+        ):
             try:
                 decode_table(data, max_cells=1 << 16, errors="surrogateescape")
             except FormatError:
@@ -233,7 +240,9 @@ def test_slices_chunks_dictionaries_and_structured_arrays_are_written():
     back = decode_table(encode_table(structured))
     assert back["a"].dtype == np.int32
     assert back["b"].tolist() == [2.5, 4.5]
-    chunks = pa.table({"a": pa.chunked_array([[1, 2], [], [3]]), "d": pa.array(["x", "y", "x"]).dictionary_encode()})
+    chunks = pa.table(
+        {"a": pa.chunked_array([[1, 2], [], [3]]), "d": pa.array(["x", "y", "x"]).dictionary_encode()}
+    )
     back = decode_table(encode_table(chunks.slice(1)))
     assert (plain(back["a"]), plain(back["d"])) == ([2, 3], ["y", "x"])
     assert decode_table(encode_table({"a": np.array([], np.int16)}))["a"].dtype == np.int16
@@ -280,7 +289,9 @@ def test_columns_are_chosen_by_name():
 
 
 def test_sections_of_many_nested_records_do_not_unfold_without_end():
-    structs = [bytes((0, 2, 0, 1)) + b"a" + bytes((21, n + 1, 1, 1)) + b"b" + bytes((21, n + 1)) for n in range(60)]
+    structs = [
+        bytes((0, 2, 0, 1)) + b"a" + bytes((21, n + 1, 1, 1)) + b"b" + bytes((21, n + 1)) for n in range(60)
+    ]
     body = bytes((61,)) + b"".join(structs) + bytes((0, 1, 0, 1)) + b"x" + bytes((4,))
     section = b"\xff" + len(body).to_bytes(4, "little") + body
     with pytest.raises(FormatError, match="unfold"):
