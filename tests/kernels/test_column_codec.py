@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
@@ -36,7 +37,7 @@ def twin(values: list[int]) -> bytes:
     if not values:
         return b"\0"
     low = min(values)
-    steps = [b - a for a, b in zip(values, values[1:], strict=False)]
+    steps = [b - a for a, b in itertools.pairwise(values)]
     raw = [zigzag(v) for v in values] if low < 0 else values
     choices = [(0, 4 if low < 0 else 0, None, raw), (2, 0, low, [v - low for v in values])]
     if steps and all(-(1 << 63) <= step < 1 << 63 for step in steps):
@@ -147,8 +148,19 @@ def test_all_versions_agree_on_any_bytes(data, n, dtype):
 
 @pytest.mark.parametrize(
     ("values", "dtype"),
-    [([256], "u1"), ([-1], "u1"), ([128], "i1"), ([-129], "i1"), ([1 << 16], "u2"), ([1 << 32], "u4")]
-    + [([2], "?"), ([-1], "?"), ([1 << 31], "i4"), ([1 << 32], "f4"), ([7] * 200 + [300], "u1")],
+    [
+        ([256], "u1"),
+        ([-1], "u1"),
+        ([128], "i1"),
+        ([-129], "i1"),
+        ([1 << 16], "u2"),
+        ([1 << 32], "u4"),
+        ([2], "?"),
+        ([-1], "?"),
+        ([1 << 31], "i4"),
+        ([1 << 32], "f4"),
+        ([7] * 200 + [300], "u1"),
+    ],
 )
 def test_values_outside_the_type_are_refused(values, dtype):
     data = column_codec.encode(np.array(values, np.int64))

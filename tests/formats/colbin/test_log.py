@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 
 import numpy as np
@@ -254,7 +255,7 @@ def test_segments_are_runs_of_whole_messages_within_bounds(frames):
     assert cuts[0] == 0
     assert cuts[-1] == len(frames)
     assert (np.diff(cuts) > 0).all()
-    for low, high in zip(cuts[:-1], cuts[1:], strict=True):
+    for low, high in itertools.pairwise(cuts):
         if high - low > 1:
             assert size[low:high].sum() <= SEGMENT_BYTES
             assert rows[low:high].sum() <= SEGMENT_ROWS
