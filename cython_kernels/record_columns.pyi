@@ -70,6 +70,23 @@ def table_columns(
     Returns (0, any) or (error code, offset).
     """
 
+def read_table(
+    layout: Layout,
+    data: Buffer,
+    begin: int,
+    end: int,
+    rows: int,
+    k8: bool,
+    outs: Sequence[NDArray[Any] | None],
+    start: NDArray[np.int64],
+    length: NDArray[np.int64],
+) -> tuple[int, int, int]:
+    """`table_columns`, and the columns of fixed width decoded into `outs` (by field; None: not wanted, or text).
+
+    Absent columns become zeros. Returns (0, 0, -1), (error code, offset, -1), or the codec's error code, the offset and
+    the field of a column that is wrong.
+    """
+
 def locate(layout: Layout, data: Buffer, begin: int, end: int, k8: bool, key: int) -> tuple[int, int, int, int]:
     """Find the composite field `key` of the record ``data[begin:end]``.
 

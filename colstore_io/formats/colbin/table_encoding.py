@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...kernels import column_codec
+from ...kernels import record_columns as kernel
 from .layout import list_columns
 from .schema import MAX_ROWS, TypeCode, write_len
 from .sources import ColumnSource, column_source, named_columns, rows_section
@@ -91,21 +93,16 @@ def _length(code: int, size: int) -> bytes:
 
 
 def _rows(section: bytes, sources: Sequence[ColumnSource], rows: int, room: NDArray[np.uint8]) -> int:
-    from ...kernels import record_columns as kernel
-
     layout = list_columns(section, 1).layout
     return kernel.write_list(layout, [source.for_kernel for source in sources], 0, rows, room)
 
 
 def _table_columns(sources: Sequence[ColumnSource], *, k8: bool, threads: int) -> list[Any]:
-    from ...kernels import column_codec
-    from ...kernels import record_columns as kernel
-
     fixed = {place: source.values for place, source in enumerate(sources) if source.values is not None}
     numbers = list(fixed)
     bounds = np.empty((len(numbers), 2), np.int64)
     coded = column_codec.encode_columns(list(fixed.values()), bounds, threads=threads)
-    zeros: list[bool] = np.logical_not(bounds.any(axis=1)).tolist()  # a column of zeros is left out
+    zeros = [low == 0 == high for low, high in bounds.tolist()]  # a column of zeros is left out
     columns = {place: None if zero else data for place, data, zero in zip(numbers, coded, zeros, strict=True)}
     parts: list[Any] = []
     for place, source in enumerate(sources):
