@@ -53,7 +53,6 @@ cdef extern from "record_columns.h" nogil:
                      int64_t *length)
     int find_field(record_reader *r, int k8, const uint8_t *p, const uint8_t *end, int wanted, int *code,
                    const uint8_t **start, const uint8_t **stop)
-    int walk_strings(const uint8_t **p, const uint8_t *end, uint64_t count, uint64_t *total)
     int64_t strings_to_arrow(const uint8_t *p, const uint8_t *end, int64_t count, int64_t base, int wide,
                              char *offsets, uint8_t *out)
     int64_t copy_texts(const uint8_t *data, int64_t length, const int64_t *place, int64_t *size, int64_t rows,
@@ -296,10 +295,9 @@ def string_column(const uint8_t[::1] data not None, int64_t begin, int64_t lengt
     cdef int32_t[::1] narrow
     cdef int64_t[::1] broad
     cdef char *to
-    cdef int wide, wrong
+    cdef int wide
     cdef const uint8_t *p
     cdef const uint8_t *end
-    cdef uint64_t total = 0
     cdef int64_t size
     check_span(begin, begin + length, data.shape[0])
     if out.shape[0] < length or offsets.shape[0] != rows + 1:
@@ -318,11 +316,8 @@ def string_column(const uint8_t[::1] data not None, int64_t begin, int64_t lengt
     p = &data[0] + begin if data.shape[0] else NULL
     end = p + length
     with nogil:
-        wrong = walk_strings(&p, end, rows, &total)
-        if wrong == 0 and p == end:
-            p = end - length
-            size = strings_to_arrow(p, end, rows, base, wide, to, &out[0] if length else NULL)
-    if wrong or p + length < end:
+        size = strings_to_arrow(p, end, rows, base, wide, to, &out[0] if length else NULL)
+    if size < 0:
         raise ValueError("these bytes are not that many elements")
     return size
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...arrays import is_utf8
+from ...buffers import empty
 from ...errors import FormatError
 from .. import DecodedColumn
 from .layout import ListColumns, RecordColumn
@@ -151,7 +152,7 @@ def _variable(
 
     rows = len(place)
     if column.code in (TypeCode.STRING, TypeCode.BYTES):
-        text = np.empty(int(size.sum()), np.uint8)
+        text = empty(int(size.sum()), np.dtype(np.uint8))
         total, bad = kernel.texts(data, place, size, column.code, text)
         if bad >= 0:
             raise damaged("packed text is malformed", bad)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...buffers import empty
 from ...errors import ColumnNotFoundError, FormatError
 from ...kernels import column_codec
 from ...kernels import record_columns as kernel
@@ -235,7 +236,7 @@ def _decode_columns(
             text = True
             continue
         given = None if out is None else out[number]
-        outs[place] = np.empty(rows, dtype) if given is None else given
+        outs[place] = empty(rows, dtype) if given is None else given
     if threads > 1 and rows * n_fields >= _PARALLEL_VALUES:
         bad = _decode_side_by_side(data, span, columns, outs, start, length, threads)
     else:
@@ -304,9 +305,9 @@ def _text_column(
         begin, length, offsets = 0, 0, np.zeros(rows + 1, np.int32)
         return text_array(column, offsets, np.empty(0, np.uint8), None, errors, path)
     wide = length > 0x7FFFFFFF
-    offsets = np.empty(rows + 1, np.int64 if wide else np.int32)
+    offsets = empty(rows + 1, np.dtype(np.int64 if wide else np.int32))
     offsets[0] = 0
-    text = np.empty(length, np.uint8)
+    text = empty(length, np.dtype(np.uint8))
     used = kernel.string_column(data, begin, length, rows, offsets, text)
     return text_array(column, offsets, text[:used], None, errors, path)
 
