@@ -110,7 +110,7 @@ def split_message(message: Buffer, section: bytes | None) -> tuple[bytes, int, b
 
 def _read_len(data: Buffer, at: int, end: int) -> tuple[int, int]:
     if at < end and data[at] < 255:
-        return data[at], at + 1
+        return int(data[at]), at + 1  # an element of a mapping is a NumPy scalar
     if end - at < 5:
         raise FormatError("a length runs past the end", offset=at, section="message")
     return int.from_bytes(data[at + 1 : at + 5], "little"), at + 5
