@@ -281,6 +281,7 @@ def _decode_side_by_side(
     if wrong:
         return wrong, at, -1
     coded: list[int] = []
+    present: list[NDArray[Any]] = []
     for place, values in enumerate(outs):
         if values is None:
             continue
@@ -288,12 +289,13 @@ def _decode_side_by_side(
             values[:] = np.zeros((), values.dtype)
         else:
             coded.append(place)
+            present.append(values)
     bad, code = column_codec.decode_columns(
         data,
         start[coded],
         length[coded],
-        [outs[place] for place in coded],
-        threads=threads,  # type: ignore[misc]
+        present,
+        threads=threads,
     )
     return (0, 0, -1) if bad < 0 else (code, int(start[coded[bad]]), coded[bad])
 
