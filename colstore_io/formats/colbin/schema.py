@@ -424,6 +424,13 @@ class SectionBuilder:
         for struct in structs:
             self._structs.append(struct)
 
+    def know(self, identity: Hashable, index: int) -> None:
+        """Give the definition `index` its identity."""
+        self._numbers[identity] = index
+
+    def __len__(self) -> int:
+        return len(self._structs)
+
     def __getitem__(self, index: int) -> StructDef:
         struct = self._structs[index]
         if struct is None:

@@ -18,7 +18,7 @@ from .layout import list_columns
 from .schema import MAX_ROWS, TypeCode, write_len
 from .sources import ColumnSource, column_source, named_columns, rows_section
 
-__all__ = ["TABLE_ROWS", "encode_rows", "encode_table"]
+__all__ = ["TABLE_ROWS", "column_parts", "encode_rows", "encode_table"]
 
 TABLE_ROWS = 8
 """Rows from which a list of records is a table (colbin.md 7)."""
@@ -73,7 +73,7 @@ def encode_rows(section: bytes, sources: Sequence[ColumnSource], *, threads: int
     if rows >= TABLE_ROWS and all(
         source.column.code <= TypeCode.STRING and not source.column.optional for source in sources
     ):
-        parts = [bytes(head), *_table_columns(sources, k8=len(sources) > 16, threads=threads)]
+        parts = [bytes(head), *column_parts(sources, k8=len(sources) > 16, threads=threads)]
         flag = 8
     else:
         room = np.empty(6 * rows + 64 + sum(source.worst_bytes for source in sources), np.uint8)
@@ -97,7 +97,8 @@ def _rows(section: bytes, sources: Sequence[ColumnSource], rows: int, room: NDAr
     return kernel.write_list(layout, [source.for_kernel for source in sources], 0, rows, room)
 
 
-def _table_columns(sources: Sequence[ColumnSource], *, k8: bool, threads: int) -> list[Any]:
+def column_parts(sources: Sequence[ColumnSource], *, k8: bool, threads: int = 1) -> list[Any]:
+    """Return the columns of a table as buffers in order (colbin.md 7), under four- or eight-bit keys 0 to n - 1."""
     fixed = {place: source.values for place, source in enumerate(sources) if source.values is not None}
     numbers = list(fixed)
     bounds = np.empty((len(numbers), 2), np.int64)
