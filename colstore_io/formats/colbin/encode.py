@@ -1,7 +1,7 @@
 """Python values to messages, by definitions alone (colbin.md 5 to 7, 9, 11).
 
-The road of documents whose types are known at run time only: inferred sections, dynamic maps, records inside of them.
-It favours clarity; classes known beforehand have a codec of their own, which writes the same bytes.
+The twin of the record codec (`colstore_io.formats.colbin.codec`), in plain Python: it writes the same bytes. And the road
+of documents that hold tables, whose columns become typed runs without an object per row.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import operator
 import struct as _struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from ...kernels import column_codec
 from . import elements
 from .annotations import Definitions, RecordSource, TypeTable, definitions, record_kind
+from .codec import Codec
 from .cursor import INTEGER_RANGE
 from .schema import MAX_NESTING, FieldDef, FieldType, MapKind, Section, StructDef, TypeCode, write_len
 
@@ -128,7 +130,17 @@ def encode_self_describing(value: Any, *, packed5: bool = False) -> bytes:
         raise TypeError(
             f"the root of a document is a mapping, list, table or record, not {type(value).__name__}"
         )
-    return encode_value(definitions(tp), value, packed5=packed5, self_describing=True)
+    try:
+        return _document_codec(tp).encode_self_describing(value, packed5=packed5)
+    except (
+        TypeError
+    ):  # holds a table, or a value that has no form: the encoder here knows the one and names the other
+        return encode_value(definitions(tp), value, packed5=packed5, self_describing=True)
+
+
+@lru_cache(maxsize=256)
+def _document_codec(tp: Any) -> Codec[Any]:
+    return Codec(tp)
 
 
 class Encoder:
