@@ -1,8 +1,9 @@
 # cython: language_level=3
 """Messages as JSON text: the walk of colbin.md 12 over flat tables of types, appending to one buffer.
 
-Access pattern: each byte of the message once, front to back. Floats and tables are spelled by callbacks; whatever is
-malformed ends the walk without a reason: the twin in `colstore_io.formats.colbin.walk` finds it again and names it.
+Access pattern: each byte of the message once, front to back. Tables, and floats of many digits, are spelled by
+callbacks; whatever is malformed ends the walk without a reason: the twin, `colstore_io.formats.colbin.walk_twin`, finds
+it again and names it.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -14,6 +15,11 @@ from libc.string cimport memcpy, memset
 cdef extern from "packed5.h" nogil:
     long packed5_decode(const uint8_t *src, long n, int upper, uint8_t *dst, long cap)
     long PACKED5_MAX_DECODED(long n)
+
+cdef extern from "json_float.h" nogil:
+    enum:
+        JSON_FLOAT_ROOM
+    int json_short_float(uint64_t reversed_bits, int single, char *out)
 
 # type codes and map kinds (colbin.md 3, 10)
 cdef enum:
@@ -312,6 +318,7 @@ cdef class Walk:
         return 1
 
     cdef int scalar_unsigned(self, int code, uint64_t value) noexcept nogil:
+        cdef int size
         if code == BOOL:
             if value > 1:
                 return 0
@@ -321,7 +328,11 @@ cdef class Walk:
                 return 0
             if value == 0:
                 return self.put_one(c'0')
-            return self.put_float(value, code == F32)
+            if not self.ensure(JSON_FLOAT_ROOM):
+                return 0
+            size = json_short_float(value, code == F32, self.out + self.size)
+            self.size += size
+            return size > 0 or self.put_float(value, code == F32)
         if code < U64 and value >> (8 << (code - U8)):
             return 0
         return self.put_unsigned(value)
