@@ -15,6 +15,11 @@
 
 enum { JSON_FLOAT_ROOM = 48 };
 
+/* The reversed pattern of a float whose plain pattern is `bits`: columns hold plain ones (colbin.md 7). */
+static inline uint64_t json_reversed(uint64_t bits, int single) {
+  return single ? __builtin_bswap32((uint32_t)bits) : __builtin_bswap64(bits);
+}
+
 /* Write the value whose reversed pattern (colbin.md 1) is given to `out`; its length, or 0 when it takes more care. */
 static inline int json_short_float(uint64_t reversed_bits, int single, char *out) {
   char text[40], digits[16], *end;

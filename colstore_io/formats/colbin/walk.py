@@ -90,18 +90,19 @@ def _by_kernel(data: bytes, start: int, k8: bool, table: TypeTexts, limits: Limi
     flat = table.flat()
     if flat is None:
         return None
-    tables: Walk | None = None
-
-    def spell_table(index: int, k8: bool, start: int, stop: int, depth: int) -> str:
-        nonlocal tables
-        if tables is None:
-            tables = Walk(data, start, table, limits)
-        tables.at = start
-        return tables.table(table.structs[index], k8, stop, depth)
-
     bare = table.structs[0].definition.envelope
     return json_walk.render(
-        data, start, k8, bare, flat.structs, flat.fields, flat.names, spell_float, spell_table, limits.text
+        data,
+        start,
+        k8,
+        bare,
+        flat.structs,
+        flat.fields,
+        flat.names,
+        spell_float,
+        limits.rows,
+        limits.cells,
+        limits.text,
     )
 
 
