@@ -1,6 +1,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 SLOTS: int
 ATTRIBUTES: int
 TUPLE: int
@@ -8,15 +11,6 @@ DICT: int
 ENVELOPE: int
 
 def slot_offset(cls: type, descriptor: object) -> int: ...
-
-class Records:
-    """A list of records of one type as a dynamic value."""
-
-    @property
-    def type(self) -> Any: ...
-    @property
-    def items(self) -> list[Any]: ...
-    def __init__(self, type: Any, items: Sequence[Any] = ()) -> None: ...
 
 class Plan:
     """How the records of one type are encoded and decoded. Made empty, then defined once: types may be recursive."""
@@ -34,7 +28,11 @@ class RecordCodec:
     """Encodes and decodes one record type and those that it reaches."""
 
     def __init__(
-        self, root: Plan, plan_of: Callable[[type], Plan | None], structs: tuple[Plan, ...]
+        self,
+        root: Plan,
+        plan_of: Callable[[type], Plan | None],
+        run_type: type,
+        structs: tuple[Plan, ...],
     ) -> None: ...
     def encode(
         self,
@@ -66,3 +64,6 @@ class RecordCodec:
     def _read_section(
         self, data: bytes | bytearray | memoryview
     ) -> tuple[int, tuple[Plan, ...] | None]: ...
+
+def join(messages: Sequence[bytes], offsets: NDArray[np.int64]) -> bytes:
+    """Return the messages, bytes objects, one behind the other; `offsets`, shape (n + 1,), gets where each begins."""

@@ -45,7 +45,7 @@ cdef extern from "record_encode.h":
         Py_ssize_t pos
         int packed5, packed_root, surrogates
         PyObject *session
-        PyObject *records_type
+        PyObject *run_type
         PyObject *plan_of
         cb_plan_pointer plan_pointer
         uint8_t first[1]
@@ -88,26 +88,6 @@ def slot_offset(cls, descriptor):
     if not isinstance(cls, type):
         raise TypeError("cls must be a class")
     return cb_slot_offset(<PyTypeObject *>cls, <PyObject *>descriptor)
-
-
-cdef class Records:
-    """A list of records of one type as a dynamic value: one typed run where the section is open, even when empty."""
-
-    cdef readonly object type
-    cdef readonly object items
-
-    def __init__(self, type, items=()):
-        self.type = type
-        self.items = list(items)
-
-    def __eq__(self, other):
-        return isinstance(other, Records) and (self.type, self.items) == (other.type, other.items)
-
-    def __repr__(self):
-        return f"Records({self.type.__name__}, {self.items!r})"
-
-    def __reduce__(self):
-        return Records, (self.type, self.items)
 
 
 cdef class Plan:
@@ -218,6 +198,7 @@ cdef inline bytes message_of(cb_writer *w):
 cdef class RecordCodec:
     cdef Plan root
     cdef object plan_of
+    cdef object run_type
     cdef tuple structs_kept
     cdef cb_plan **structs
     cdef Py_ssize_t n_structs
@@ -225,9 +206,10 @@ cdef class RecordCodec:
     def __cinit__(self):
         self.structs = NULL
 
-    def __init__(self, Plan root not None, plan_of, tuple structs not None):
+    def __init__(self, Plan root not None, plan_of, run_type, tuple structs not None):
         self.root = root
         self.plan_of = plan_of
+        self.run_type = run_type
         self.structs_kept = structs
         if self.structs != NULL:
             raise RuntimeError("a codec is made once")
@@ -244,7 +226,7 @@ cdef class RecordCodec:
         if errors is not None and errors != "strict":
             w.surrogates = surrogates_of(errors)
         w.session = NULL if session is None or session is False else <PyObject *>session
-        w.records_type = <PyObject *>Records
+        w.run_type = <PyObject *>self.run_type
         w.plan_of = <PyObject *>self.plan_of
         w.plan_pointer = plan_pointer
         w.data[0] = 0xd8 if self.root.plan.k8 else 0xd0
@@ -356,3 +338,30 @@ cdef cb_plan **table_of(tuple plans) except NULL:
             raise TypeError("a plan was expected")
         table[i] = &(<Plan>plans[i]).plan
     return table
+
+
+def join(messages, int64_t[::1] offsets not None):
+    """The messages, bytes objects in a list or tuple, one behind the other; `offsets` gets where each begins and ends."""
+    cdef Py_ssize_t n = len(messages), i, size
+    cdef int64_t total = 0
+    cdef char *target
+    cdef bytes joined
+    cdef list items = messages if type(messages) is list else list(messages)
+    if offsets.shape[0] != n + 1 or len(items) != n:
+        raise ValueError("offsets must have one element more than there are messages")
+    offsets[0] = 0
+    for i in range(n):
+        if not PyBytes_CheckExact(items[i]):
+            raise TypeError("messages are bytes objects here")
+        total += PyBytes_GET_SIZE(items[i])
+        offsets[i + 1] = total
+    joined = PyBytes_FromStringAndSize(NULL, total)
+    target = PyBytes_AS_STRING(joined)
+    for i in range(n):
+        # the list may have changed in another thread of a build without a global lock
+        item = items[i]
+        size = offsets[i + 1] - offsets[i]
+        if not PyBytes_CheckExact(item) or PyBytes_GET_SIZE(item) != size:
+            raise ValueError("the messages changed while they were read")
+        memcpy(target + offsets[i], PyBytes_AS_STRING(item), size)
+    return joined

@@ -960,4 +960,15 @@ static uint8_t *write_rows(const record_writer *w, int64_t begin, int64_t end, u
   return p;
 }
 
+/* Rows [begin, end) as messages of their own: the root byte and the run (2). `stop[i]` gets the end of the i-th. */
+static uint8_t *write_messages(const record_writer *w, int64_t begin, int64_t end, int64_t *stop, uint8_t *p) {
+  const uint8_t *start = p;
+  for (int64_t row = begin; row < end; row++) {
+    *p = w->nodes[0].k8 ? 0xd8 : 0xd0;
+    p = write_run(w, 0, row, p + 1);
+    stop[row - begin] = p - start;
+  }
+  return p;
+}
+
 #endif

@@ -125,6 +125,19 @@ def write_list(layout: Layout, columns: Sequence[Source], begin: int, end: int, 
     The caller gives `out` room for the worst case, and offsets that fit their bytes and elements: neither is checked.
     """
 
+def write_records(
+    layout: Layout,
+    columns: Sequence[Source],
+    begin: int,
+    end: int,
+    stop: NDArray[np.int64],
+    out: NDArray[np.uint8],
+) -> int:
+    """Write rows [begin, end) as messages of their own, one behind the other; return the bytes.
+
+    `stop`, shape (end - begin,), gets where each ends. Room and offsets are the caller's, as in `write_list`.
+    """
+
 def write_string_column(
     k8: bool, key: int, offsets: NDArray[np.int64], data: NDArray[np.uint8], out: NDArray[np.uint8]
 ) -> int:

@@ -59,6 +59,7 @@ cdef extern from "record_columns.h" nogil:
     void copy_string_lists(const uint8_t *data, int64_t length, const int64_t *place, int64_t rows,
                            int64_t *offsets, uint8_t *out)
     uint8_t *write_rows(const record_writer *w, int64_t begin, int64_t end, uint8_t *p)
+    uint8_t *write_messages(const record_writer *w, int64_t begin, int64_t end, int64_t *stop, uint8_t *p)
     uint8_t *write_strings(uint8_t *p, int k8, int key, const column_source *c, int64_t begin, int64_t end)
 
 WRONG = (
@@ -377,6 +378,25 @@ def write_list(Layout layout not None, columns not None, int64_t begin, int64_t 
     with nogil:
         stop = write_rows(&writer, begin, end, &out[0])
     return stop - &out[0]
+
+
+def write_records(Layout layout not None, columns not None, int64_t begin, int64_t end, int64_t[::1] stop not None,
+                  uint8_t[::1] out not None):
+    cdef record_writer writer
+    cdef Sources sources = Sources(columns)
+    cdef uint8_t *last
+    if len(columns) != layout.n_columns:
+        raise ValueError(f"{layout.n_columns} columns are written, {len(columns)} were given")
+    if begin >= end:
+        return 0
+    if stop.shape[0] != end - begin:
+        raise ValueError("stop must have one element per row")
+    writer.nodes = layout.nodes
+    writer.fields = layout.fields
+    writer.columns = sources.columns
+    with nogil:
+        last = write_messages(&writer, begin, end, &stop[0], &out[0])
+    return last - &out[0]
 
 
 def write_string_column(int k8, int key, const int64_t[::1] offsets not None, const uint8_t[::1] data not None,

@@ -19,7 +19,7 @@ typedef struct {
   int packed_root;    /* ... in the K4 root too */
   int surrogates;     /* lone surrogates stand for the bytes they were read from */
   PyObject *session;  /* numbers record types while the section is open, else NULL (11) */
-  PyObject *records_type; /* lists that are typed runs: objects with `type` and `items` */
+  PyObject *run_type; /* the class of typed runs, with attributes `cls` and `rows` */
   PyObject *plan_of;  /* callable: record class -> Plan, None when the class is no record */
   cb_plan *(*plan_pointer)(PyObject *plan);
   cb_path path;
@@ -31,7 +31,7 @@ static void cb_writer_open(cb_writer *w) {
   w->pos = 0;
   w->cap = CB_INLINE_BYTES;
   w->packed5 = w->packed_root = w->surrogates = 0;
-  w->session = w->records_type = w->plan_of = NULL;
+  w->session = w->run_type = w->plan_of = NULL;
   w->path.n = 0;
 }
 
@@ -1165,8 +1165,8 @@ static int cb_write_dynamic(cb_writer *w, PyObject *v, int depth) {
   if (PyList_Check(v) || Py_TYPE(v) == &PyTuple_Type) return cb_write_dynamics(w, v, depth + 1);
   cb_plan *plan;
   PyObject *keep;
-  if ((PyObject *)Py_TYPE(v) == w->records_type) {
-    PyObject *type = PyObject_GetAttrString(v, "type"), *items = type ? PyObject_GetAttrString(v, "items") : NULL;
+  if ((PyObject *)Py_TYPE(v) == w->run_type) {
+    PyObject *type = PyObject_GetAttrString(v, "cls"), *items = type ? PyObject_GetAttrString(v, "rows") : NULL;
     PyObject *list = items ? cb_sequence(items, "a list of records") : NULL;
     int done = -1;
     if (list && cb_find_plan(w, type, &plan, &keep) == 0) {

@@ -17,7 +17,7 @@ import numpy as np
 
 from colstore_io.formats.colbin import markers
 from colstore_io.formats.colbin.codec import Codec
-from colstore_io.formats.colbin.dynamic import Records
+from colstore_io.formats.colbin.encode import RecordRun
 from colstore_io.formats.colbin.markers import field
 from colstore_io.formats.colbin.schema import MapKind, Section, TypeCode
 
@@ -133,7 +133,7 @@ class VectorTypes:
         if "rec" in value:
             return self.record(value["rec"], value["v"])
         if "recs" in value:
-            return Records(self.cls(value["recs"]), [self.record(value["recs"], row) for row in value["v"]])
+            return RecordRun(self.cls(value["recs"]), [self.record(value["recs"], row) for row in value["v"]])
         ((tag, inner),) = value.items()
         if tag == "f32":
             return np.float32(_float(inner, "f32"))

@@ -6,16 +6,26 @@ A `Codec` is made once per type and used many times; it may be used by several t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import FormatError
 from ...kernels import colbin as kernel
 from .annotations import Definitions, definitions
 from .dynamic import OpenSection, PlanTable
+from .encode import RecordRun
+from .generate import generate_source
+from .messages import decode_columns, encode_rows
 from .plan import schema_plans, typed_plans
 from .schema import MAX_ROWS, Section
+from .tables import MAX_CELLS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Codec", "SchemaCodec", "decode", "encode"]
 
@@ -31,6 +41,7 @@ class _Codec(kernel.RecordCodec):
     """The record types as they travel; ``schema.to_bytes()`` is the section that a reader needs once."""
     _definitions: Definitions | None
     _table: PlanTable
+    _bytes: bytes | None = None
 
     def encode_self_describing(
         self, value: Any, *, packed5: bool = False, errors: Errors = "strict"
@@ -41,10 +52,40 @@ class _Codec(kernel.RecordCodec):
         values travel as records and their types are appended to the section (colbin.md 11); else as maps.
         """
         value = self._outgoing(value)
-        session = OpenSection(self._definitions, self.schema, self._table) if self.schema.root.has_dynamic else None
+        session = (
+            OpenSection(self._definitions, self.schema, self._table) if self.schema.root.has_dynamic else None
+        )
         body = self._encode_described(value, packed5, errors, session or False)
         section = session.section() if session else self.schema
         return bytes((body[0] | 4,)) + section.to_bytes() + body[1:]
+
+    def decode_columns(
+        self,
+        messages: Sequence[Buffer] | tuple[Buffer, NDArray[np.integer[Any]]],
+        *,
+        columns: Sequence[str] | None = None,
+        errors: Errors = "strict",
+        max_cells: int = MAX_CELLS,
+    ) -> dict[str, NDArray[Any] | pa.Array]:
+        """Decode many messages, one row each, straight into columns; see `messages.decode_columns`."""
+        return decode_columns(
+            self._schema_bytes, messages, columns=columns, errors=errors, max_cells=max_cells
+        )
+
+    def encode_rows(self, data: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Encode each row of columns as a message of its own; see `messages.encode_rows`."""
+        return encode_rows(self._schema_bytes, data)
+
+    def generate_source(self) -> str:
+        """Return a Python module with the record classes and their codec; see `generate.generate_source`."""
+        return generate_source(self.schema)
+
+    @property
+    def _schema_bytes(self) -> bytes:
+        known = self._bytes
+        if known is None:
+            known = self._bytes = self.schema.to_bytes()
+        return known
 
     def _outgoing(self, value: Any) -> Any:
         return value
@@ -110,7 +151,7 @@ class Codec(_Codec, Generic[T]):
         self.schema = defs.section
         self._definitions = defs
         self._table = PlanTable(defs, plans)
-        super().__init__(plans[0], self._table, _schema_plans(defs.section))
+        super().__init__(plans[0], self._table, RecordRun, _schema_plans(defs.section))
 
     def __repr__(self) -> str:
         return f"Codec({getattr(self.type, '__name__', self.type)})"
@@ -130,7 +171,7 @@ class SchemaCodec(_Codec):
         self.schema = schema
         self._definitions = None
         self._table = PlanTable(None, ())
-        super().__init__(plans[0], self._table, plans)
+        super().__init__(plans[0], self._table, RecordRun, plans)
 
     def _outgoing(self, value: Any) -> Any:
         if isinstance(value, Mapping) and not isinstance(value, dict) and not self.schema.root.envelope:
@@ -165,7 +206,9 @@ def _codec(schema: Section | Buffer) -> SchemaCodec:
     return _codec_of_bytes(bytes(schema))
 
 
-def encode(schema: Section | Buffer, value: Any, *, packed5: bool = False, errors: Errors = "strict") -> bytes:
+def encode(
+    schema: Section | Buffer, value: Any, *, packed5: bool = False, errors: Errors = "strict"
+) -> bytes:
     """Encode a mapping without a Python type of its own.
 
     Parameters

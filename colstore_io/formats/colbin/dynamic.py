@@ -11,12 +11,11 @@ import dataclasses
 from functools import lru_cache
 
 from ...kernels import colbin as kernel
-from ...kernels.colbin import Records
 from .annotations import Definitions, definitions, record_kind
 from .plan import typed_plans
 from .schema import Section, StructDef
 
-__all__ = ["OpenSection", "PlanTable", "Records"]
+__all__ = ["OpenSection", "PlanTable"]
 
 
 @lru_cache(maxsize=512)

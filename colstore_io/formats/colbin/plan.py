@@ -64,9 +64,7 @@ def typed_plans(defs: Definitions) -> tuple[kernel.Plan, ...]:
                 side = source.fields[position]
                 attribute, nullable, left_out = side.attribute, side.nullable, not side.required
                 offset = _offset(source, attribute)
-            fields.append(
-                _field(item, attribute, plans, nullable=nullable, left_out=left_out, offset=offset)
-            )
+            fields.append(_field(item, attribute, plans, nullable=nullable, left_out=left_out, offset=offset))
         plan.define(fields)
     return plans
 

@@ -15,7 +15,9 @@ from colstore_io.formats.colbin.schema import Section
 
 
 def cases(shared: Path, name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((shared / "vectors" / "colbin" / f"{name}.json").read_text())["cases"]
+    found: list[dict[str, Any]] = json.loads((shared / "vectors" / "colbin" / f"{name}.json").read_text())[
+        "cases"
+    ]
     return found
 
 
@@ -59,7 +61,9 @@ def test_dicts_of_a_bare_section_encode_to_the_same_bytes(shared, name):
         value = decode(section, message, errors="surrogateescape")
         if has_dynamic(case["types"], case["root"]):
             continue
-        assert encode(section, value, packed5=case["packed5"], errors="surrogateescape") == message, case["name"]
+        assert encode(section, value, packed5=case["packed5"], errors="surrogateescape") == message, case[
+            "name"
+        ]
         described = decode(None, bytes.fromhex(case["self_describing"]), errors="surrogateescape")
         assert repr(described) == repr(value), case["name"]
 
@@ -67,7 +71,9 @@ def test_dicts_of_a_bare_section_encode_to_the_same_bytes(shared, name):
 @pytest.mark.parametrize("name", ["dynamic", "random"])
 def test_messages_with_and_without_their_section_decode_to_equal_dicts(shared, name):
     for case in cases(shared, name):
-        plain = decode(bytes.fromhex(case["section"]), bytes.fromhex(case["message"]), errors="surrogateescape")
+        plain = decode(
+            bytes.fromhex(case["section"]), bytes.fromhex(case["message"]), errors="surrogateescape"
+        )
         described = decode(None, bytes.fromhex(case["self_describing"]), errors="surrogateescape")
         if "nan" not in repr(plain):
             assert described == plain, case["name"]
@@ -98,7 +104,11 @@ def test_typed_codecs_give_the_same_verdict(shared, name):
             section = Section.from_bytes(bytes.fromhex(case["section"]))
         except FormatError:
             continue
-        if not all(struct.fields for struct in section.structs) or section.root.fields[0].key and section.root.envelope:
+        if (
+            not all(struct.fields for struct in section.structs)
+            or section.root.fields[0].key
+            and section.root.envelope
+        ):
             continue
         types, root = types_of_section(section)
         try:
