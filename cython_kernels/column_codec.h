@@ -139,6 +139,11 @@ KERNEL_INLINE void column_unpack_groups(const uint8_t *restrict p, int64_t group
 #if defined(__x86_64__) && defined(__GNUC__)
 #define COLUMN_X86_VERSIONS 1
 
+typedef uint64_t column_four __attribute__((vector_size(32)));
+
+/* Widest values that are unpacked four at a time. */
+#define CODEC_VECTORS 57
+
 #define CODEC(name) name##_avx2
 #define CODEC_TARGET __attribute__((target("avx2,bmi,bmi2,lzcnt")))
 #include "column_codec_isa.h"
@@ -150,6 +155,7 @@ KERNEL_INLINE void column_unpack_groups(const uint8_t *restrict p, int64_t group
 #include "column_codec_isa.h"
 #undef CODEC
 #undef CODEC_TARGET
+#undef CODEC_VECTORS
 #endif
 
 /* The best version that this CPU and its operating system have; asked once per thread that races for it. */

@@ -1,8 +1,10 @@
-from collections.abc import Buffer, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
 
 WRONG: tuple[str, ...]
 """What each error code says; 0 is no error."""

@@ -104,12 +104,53 @@ static CODEC_TARGET void CODEC(column_pack)(const uint64_t *r, int64_t groups, u
   }
 }
 
+#ifdef CODEC_VECTORS
+/* Four values at a time: one load for as many of them as lie within its 64 bits, then a shift of its own for each.
+ * Best of 60 decodes of 16 Ki values on a busy machine, against one value at a time: 7 bits 0.35 and 0.57 ns per value,
+ * 20 bits 0.34 and 0.49, 40 bits 0.37 and 0.42. */
+KERNEL_INLINE CODEC_TARGET void CODEC(column_unpack_fours)(const uint8_t *restrict p, int64_t groups,
+                                                           uint64_t *restrict r, const int w) {
+  const uint64_t mask = ~(uint64_t)0 >> (64 - w);
+  const column_four masks = {mask, mask, mask, mask};
+  for (int64_t g = 0; g < groups; g++, r += 8, p += w) {
+#pragma GCC unroll 2
+    for (int half = 0; half < 8; half += 4) {
+      const int bit = half * w, s0 = bit & 7, s1 = (bit + w) & 7, s2 = (bit + 2 * w) & 7, s3 = (bit + 3 * w) & 7;
+      column_four v;
+      if (w <= 15) { /* s0 is 0 or 4: all four in one load */
+        const uint64_t q = column_load64(p + bit / 8);
+        v = (column_four){q, q, q, q} >> (column_four){s0, s0 + w, s0 + 2 * w, s0 + 3 * w};
+      } else if (w <= 28) {
+        const uint64_t q = column_load64(p + bit / 8), t = column_load64(p + (bit + 2 * w) / 8);
+        v = (column_four){q, q, t, t} >> (column_four){s0, s0 + w, s2, s2 + w};
+      } else {
+        v = (column_four){column_load64(p + bit / 8), column_load64(p + (bit + w) / 8),
+                          column_load64(p + (bit + 2 * w) / 8), column_load64(p + (bit + 3 * w) / 8)} >>
+            (column_four){s0, s1, s2, s3};
+      }
+      v &= masks;
+      memcpy(r + half, &v, sizeof v);
+    }
+  }
+}
+/* Wider values take a ninth byte; what the compiler makes of that with vectors is slower than without (63 bits: 1.57
+ * and 0.94 ns). */
+#define UNPACK_GROUPS(p, groups, r, w)                                                                         \
+  if (w <= CODEC_VECTORS)                                                                                      \
+    CODEC(column_unpack_fours)(p, groups, r, w);                                                               \
+  else                                                                                                         \
+    column_unpack_portable(p, groups, r, w)
+#else
+#define UNPACK_GROUPS(p, groups, r, w) column_unpack_groups(p, groups, r, w)
+#endif
+
 static CODEC_TARGET void CODEC(column_unpack)(const uint8_t *p, int64_t groups, uint64_t *r, int width) {
   switch (width) {
 #define UNPACK_CASE(w)                                                                                         \
-  case w: column_unpack_groups(p, groups, r, w); break;
+  case w: UNPACK_GROUPS(p, groups, r, w); break;
     COLUMN_EACH_WIDTH(UNPACK_CASE)
 #undef UNPACK_CASE
+#undef UNPACK_GROUPS
     default: break;
   }
 }
@@ -225,7 +266,6 @@ static CODEC_TARGET int64_t CODEC(column_encode)(int kind, const char *source, i
 static CODEC_TARGET int CODEC(column_decode)(int kind, const uint8_t *src, int64_t len, int64_t n, char *out) {
   const uint8_t *p = src, *end = src + len;
   int64_t room[COLUMN_BLOCK], itemsize = column_itemsize(kind);
-  uint64_t residuals[COLUMN_BLOCK];
   uint8_t tail[8 * COLUMN_BLOCK + 80];
   if (len < 1) return COLUMN_TRUNCATED;
   int header = *p++, transform = header & 3, wrong = 0;
@@ -254,8 +294,14 @@ static CODEC_TARGET int CODEC(column_decode)(int kind, const uint8_t *src, int64
     if (width > 64) return COLUMN_BAD_WIDTH;
     int64_t bytes = (k * width + 7) / 8;
     if (end - p < bytes) return COLUMN_TRUNCATED;
+    char *place = out + at * itemsize;
+    /* Where the values may stand as they are, they are unpacked there and transformed in place. */
+    int64_t *values = kind == COLUMN_I64 && k == COLUMN_BLOCK && ((uintptr_t)place & 7) == 0
+                          ? (int64_t *)(void *)place
+                          : room;
+    uint64_t *residuals = (uint64_t *)values;
     if (width == 0) {
-      memset(residuals, 0, sizeof residuals);
+      memset(residuals, 0, COLUMN_BLOCK * sizeof *residuals);
     } else if (k == COLUMN_BLOCK && end - p >= bytes + 8) {
       CODEC(column_unpack)(p, COLUMN_BLOCK / 8, residuals, width);
     } else { /* the loads of the last values run past the block: not past the end of the bytes */
@@ -264,12 +310,11 @@ static CODEC_TARGET int CODEC(column_decode)(int kind, const uint8_t *src, int64
       CODEC(column_unpack)(tail, ceil_div(k, 8), residuals, width);
     }
     p += bytes;
-    char *place = out + at * itemsize;
-    int64_t *values = kind == COLUMN_I64 && ((uintptr_t)place & 7) == 0 ? (int64_t *)(void *)place : room;
     if (transform == COLUMN_DELTA) {
       uint64_t sum = (uint64_t)base;
+      for (int64_t i = 0; i < k; i++) values[i] = column_unzigzag(residuals[i]); /* apart: this one is vectorised */
       for (int64_t i = 0; i < k; i++) {
-        sum += (uint64_t)column_unzigzag(residuals[i]);
+        sum += (uint64_t)values[i];
         values[i] = (int64_t)sum;
       }
       base = (int64_t)sum;
@@ -277,8 +322,6 @@ static CODEC_TARGET int CODEC(column_decode)(int kind, const uint8_t *src, int64
       for (int64_t i = 0; i < k; i++) values[i] = (int64_t)((uint64_t)base + residuals[i]);
     } else if (header & COLUMN_ZIGZAG) {
       for (int64_t i = 0; i < k; i++) values[i] = column_unzigzag(residuals[i]);
-    } else {
-      memcpy(values, residuals, (size_t)k * 8);
     }
     if (values == room) wrong |= CODEC(column_put)(kind, room, k, place);
   }

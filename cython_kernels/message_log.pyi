@@ -1,7 +1,9 @@
-from collections.abc import Buffer
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
 
 MORE: int
 """`walk`: the window ends inside a frame's header."""

@@ -576,34 +576,42 @@ static int find_columns(record_reader *r, int k8, const uint8_t *p, const uint8_
 
 /* Copy n bytes that are mostly few. `room` is what may be read and written behind both. */
 KERNEL_INLINE void copy_short(uint8_t *restrict to, const uint8_t *restrict from, uint64_t n, int64_t room) {
-  if (n <= 16 && room >= 16) {
+  if (LIKELY(n <= 64 && room >= 64)) {
     memcpy(to, from, 16);
-    return;
-  }
-  if (n <= 32 && room >= 32) {
-    memcpy(to, from, 32);
+    if (n > 16) {
+      memcpy(to + 16, from + 16, 16);
+      if (n > 32) memcpy(to + 32, from + 32, 32);
+    }
     return;
   }
   memcpy(to, from, n);
 }
 
-/* Elements of a list of strings, checked before, to Arrow: offsets from `base`; returns the bytes written to `out`.
- * `out` has room for the elements' whole span, LEN bytes included. */
+/* `count` elements of a list of strings to Arrow: offsets from `base`, and bytes, for which `out` has room for the
+ * whole span, LENs included. Returns the bytes written to `out`; -1 when the span is not exactly those elements. */
+#define STRINGS_TO_ARROW(type)                                                                                 \
+  for (int64_t i = 0; i < count; i++) {                                                                        \
+    uint64_t size;                                                                                             \
+    if (p < end && *p < 255)                                                                                   \
+      size = *p++;                                                                                             \
+    else if (read_len(&p, end, &size))                                                                         \
+      return -1;                                                                                               \
+    if (size > (uint64_t)(end - p)) return -1;                                                                 \
+    copy_short(out + at, p, size, end - p);                                                                    \
+    p += size;                                                                                                 \
+    at += (int64_t)size;                                                                                       \
+    ((type *)(void *)offsets)[i + 1] = (type)(base + at);                                                      \
+  }
+
 static int64_t strings_to_arrow(const uint8_t *p, const uint8_t *end, int64_t count, int64_t base, int wide,
                                 char *offsets, uint8_t *out) {
   int64_t at = 0;
-  for (int64_t i = 0; i < count; i++) {
-    uint64_t size = 0;
-    (void)read_len(&p, end, &size);
-    copy_short(out + at, p, size, end - p);
-    p += size;
-    at += (int64_t)size;
-    if (wide)
-      ((int64_t *)(void *)offsets)[i + 1] = base + at;
-    else
-      ((int32_t *)(void *)offsets)[i + 1] = (int32_t)(base + at);
+  if (wide) {
+    STRINGS_TO_ARROW(int64_t)
+  } else {
+    STRINGS_TO_ARROW(int32_t)
   }
-  return at;
+  return p == end ? at : -1;
 }
 
 /* ---- pass two ------------------------------------------------------------------------------------------- */

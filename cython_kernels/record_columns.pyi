@@ -1,8 +1,10 @@
-from collections.abc import Buffer, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
 
 WRONG: tuple[str, ...]
 """What each error code says; 0 is no error."""
@@ -66,6 +68,23 @@ def table_columns(
     `start` and `length` (int64, one per field of the type) get the bytes of the column codec, or the elements of a
     text column, whose number is checked; `start` is -1 of absent ones. `k8`: whether the columns have eight-bit keys.
     Returns (0, any) or (error code, offset).
+    """
+
+def read_table(
+    layout: Layout,
+    data: Buffer,
+    begin: int,
+    end: int,
+    rows: int,
+    k8: bool,
+    outs: Sequence[NDArray[Any] | None],
+    start: NDArray[np.int64],
+    length: NDArray[np.int64],
+) -> tuple[int, int, int]:
+    """`table_columns`, and the columns of fixed width decoded into `outs` (by field; None: not wanted, or text).
+
+    Absent columns become zeros. Returns (0, 0, -1), (error code, offset, -1), or the codec's error code, the offset and
+    the field of a column that is wrong.
     """
 
 def locate(layout: Layout, data: Buffer, begin: int, end: int, k8: bool, key: int) -> tuple[int, int, int, int]:

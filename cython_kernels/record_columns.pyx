@@ -5,6 +5,7 @@ Access pattern: one sequential pass over the records that scatters into the colu
 variable length alone. Nothing here allocates in proportion to what the bytes claim: outputs are the caller's.
 """
 
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
@@ -42,13 +43,16 @@ cdef extern from "record_columns.h" nogil:
         const layout_field *fields
         const column_source *columns
     int TYPE_RECORD, TYPE_STRING
+    int COLUMN_I64, COLUMN_I32, COLUMN_I16, COLUMN_I8, COLUMN_U32, COLUMN_U16, COLUMN_U8, COLUMN_BOOL
+    int64_t column_itemsize(int kind)
+    int column_best_isa()
+    int column_decode_as(int isa, int kind, const uint8_t *src, int64_t length, int64_t n, void *out)
     int read_rows(record_reader *r, int k8, const uint8_t *p, const uint8_t *end, int64_t first, int64_t stop)
     int read_messages(record_reader *r, const int64_t *start, const int64_t *length, int64_t rows)
     int find_columns(record_reader *r, int k8, const uint8_t *p, const uint8_t *end, int64_t rows, int64_t *start,
                      int64_t *length)
     int find_field(record_reader *r, int k8, const uint8_t *p, const uint8_t *end, int wanted, int *code,
                    const uint8_t **start, const uint8_t **stop)
-    int walk_strings(const uint8_t **p, const uint8_t *end, uint64_t count, uint64_t *total)
     int64_t strings_to_arrow(const uint8_t *p, const uint8_t *end, int64_t count, int64_t base, int wide,
                              char *offsets, uint8_t *out)
     int64_t copy_texts(const uint8_t *data, int64_t length, const int64_t *place, int64_t *size, int64_t rows,
@@ -61,6 +65,13 @@ cdef extern from "record_columns.h" nogil:
     uint8_t *write_rows(const record_writer *w, int64_t begin, int64_t end, uint8_t *p)
     uint8_t *write_messages(const record_writer *w, int64_t begin, int64_t end, int64_t *stop, uint8_t *p)
     uint8_t *write_strings(uint8_t *p, int k8, int key, const column_source *c, int64_t begin, int64_t end)
+
+cdef int BEST_ISA = column_best_isa()
+
+# How the column codec puts the scalars of type codes 0 to 10 into memory.
+cdef int[11] KIND_OF
+KIND_OF[:] = [COLUMN_BOOL, COLUMN_I8, COLUMN_I16, COLUMN_I32, COLUMN_I64, COLUMN_U8, COLUMN_U16, COLUMN_U32, COLUMN_I64,
+              COLUMN_U32, COLUMN_I64]
 
 WRONG = (
     "",
@@ -228,6 +239,43 @@ def table_columns(Layout layout not None, const uint8_t[::1] data not None, int6
     return wrong, reader.at - reader.data
 
 
+def read_table(Layout layout not None, const uint8_t[::1] data not None, int64_t begin, int64_t end, int64_t rows,
+               int k8, outs not None, int64_t[::1] start not None, int64_t[::1] length not None):
+    cdef record_reader reader
+    cdef Py_buffer view
+    cdef int wrong, c, code, kind
+    check_span(begin, end, data.shape[0])
+    if rows < 0 or start.shape[0] < layout.n_fields or length.shape[0] < layout.n_fields or len(outs) < layout.n_fields:
+        raise ValueError(f"outs, start and length need room for {layout.n_fields} columns")
+    reader = reader_of(layout, &data[0] if data.shape[0] else NULL)
+    with nogil:
+        wrong = find_columns(&reader, k8, reader.data + begin, reader.data + end, rows, &start[0], &length[0])
+    if wrong:
+        return wrong, reader.at - reader.data, -1
+    for c in range(layout.n_fields):
+        out = outs[c]
+        if out is None:
+            continue
+        code = layout.fields[c].code
+        if code >= TYPE_STRING:
+            raise ValueError(f"column {c} has no fixed width")
+        kind = KIND_OF[code]
+        PyObject_GetBuffer(out, &view, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
+        try:
+            if view.len != rows * column_itemsize(kind):
+                raise ValueError(f"the memory of column {c} does not have {rows} rows")
+            with nogil:
+                if start[c] < 0:
+                    memset(view.buf, 0, view.len)
+                else:
+                    wrong = column_decode_as(BEST_ISA, kind, reader.data + start[c], length[c], rows, view.buf)
+        finally:
+            PyBuffer_Release(&view)
+        if wrong:
+            return wrong, start[c], c
+    return 0, 0, -1
+
+
 def locate(Layout layout not None, const uint8_t[::1] data not None, int64_t begin, int64_t end, int k8, int key):
     cdef record_reader reader
     cdef int wrong, code
@@ -248,10 +296,9 @@ def string_column(const uint8_t[::1] data not None, int64_t begin, int64_t lengt
     cdef int32_t[::1] narrow
     cdef int64_t[::1] broad
     cdef char *to
-    cdef int wide, wrong
+    cdef int wide
     cdef const uint8_t *p
     cdef const uint8_t *end
-    cdef uint64_t total = 0
     cdef int64_t size
     check_span(begin, begin + length, data.shape[0])
     if out.shape[0] < length or offsets.shape[0] != rows + 1:
@@ -270,11 +317,8 @@ def string_column(const uint8_t[::1] data not None, int64_t begin, int64_t lengt
     p = &data[0] + begin if data.shape[0] else NULL
     end = p + length
     with nogil:
-        wrong = walk_strings(&p, end, rows, &total)
-        if wrong == 0 and p == end:
-            p = end - length
-            size = strings_to_arrow(p, end, rows, base, wide, to, &out[0] if length else NULL)
-    if wrong or p + length < end:
+        size = strings_to_arrow(p, end, rows, base, wide, to, &out[0] if length else NULL)
+    if size < 0:
         raise ValueError("these bytes are not that many elements")
     return size
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..storage import ByteFile, Location
-    from .cstore.reader import HeaderInfo
 
 _OLDER_MAGICS = {
     b"COLS": "a columns file of v0.3.0 or v0.3.1 of its library (magic b'COLS'), which is not supported",
@@ -40,6 +39,7 @@ __all__ = [
     "DecodedColumn",
     "Decoder",
     "FileEncoder",
+    "FileHeader",
     "Format",
     "Problem",
     "ReadOptions",
@@ -391,6 +391,47 @@ def _unpacked(packed: tuple[Any, ...]) -> NDArray[np.int64]:
     return np.concatenate([np.array([first], np.int64), first + np.cumsum(steps)])
 
 
+class FileHeader(Protocol):
+    """What a file says about itself, before its records are looked at; formats add to it.
+
+    Attributes
+    ----------
+    path, layout : str
+    format_version, n_records, committed_rows, file_size : int
+    columns : sequence
+        With ``name`` and ``manifest``.
+    schema : Schema
+    fingerprint : bytes
+        As `ShardMeta.fingerprint`.
+    names : list of str
+        Of the columns that users see.
+    needs_compaction : bool
+    """
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def layout(self) -> str: ...
+    @property
+    def format_version(self) -> int: ...
+    @property
+    def n_records(self) -> int: ...
+    @property
+    def committed_rows(self) -> int: ...
+    @property
+    def file_size(self) -> int: ...
+    @property
+    def columns(self) -> Sequence[Any]: ...
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def fingerprint(self) -> bytes: ...
+    @property
+    def names(self) -> list[str]: ...
+    @property
+    def needs_compaction(self) -> bool: ...
+
+
 class Format(Protocol):
     """What every format package offers."""
 
@@ -412,7 +453,7 @@ class Format(Protocol):
         """Return bounds per `BLOCK_ROWS` rows of each file, from its index; None where it has none that fits."""
         ...
 
-    def read_header(self, file: ByteFile, head: memoryview) -> HeaderInfo:
+    def read_header(self, file: ByteFile, head: memoryview) -> FileHeader:
         """Return what the header of one file says, without looking at its records."""
         ...
 

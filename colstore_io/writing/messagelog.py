@@ -12,14 +12,14 @@ import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import FormatError, SchemaMismatchError
 from ..fields import Schema
 from ..formats.colbin.encoder import FrameBounds, header_of, storable
-from ..formats.colbin.layout import list_columns
+from ..formats.colbin.layout import RecordColumn, list_columns
 from ..formats.colbin.log import (
     Bounds,
     Frames,
@@ -38,9 +38,6 @@ from ..formats.colbin.tables import choose_list, find_list, split_message
 from ..storage import ByteFile, IOStats, open_files, resolve
 from .locks import LockedFile, open_locked
 from .uncopyable import Uncopyable
-
-if TYPE_CHECKING:
-    from ..formats.colbin.log import Buffer
 
 __all__ = ["LogWriter"]
 
@@ -192,7 +189,7 @@ class LogWriter(Uncopyable):
         if self._table.field is not None:
             field = choose_list(self.section, self._table.field)
             rows = find_list(message, 1, len(message), k8, self.section, field).rows
-        self._append(message, rows)
+        self._append(bytes(message), rows)
         self._bounds.add(None)
 
     def write_table(self, data: Any) -> None:
@@ -207,7 +204,7 @@ class LogWriter(Uncopyable):
         """
         self._check_open()
         table: LogTable = self._table
-        if table.field != "rows" or table.number != 1 or self._header.section[2:3] == b"":
+        if table.field != "rows" or table.number != 1:
             raise SchemaMismatchError("the messages of this log are no tables")
         given: Mapping[str, Any] = dict(named_columns(data))
         if set(given) != {column.name for column in table.columns}:
@@ -215,11 +212,11 @@ class LogWriter(Uncopyable):
                 f"columns {sorted(given)} were given, the log has {sorted(c.name for c in table.columns)}"
             )
         columns = list_columns(self.section, 1).columns
-        sources = [column_source(c.name, storable(given[c.name]), like=c) for c in columns]
+        sources = [column_source(c.name, _storable(given[c.name], c), like=c) for c in columns]
         self._append(b"\xd0" + encode_rows(self.section, sources), sources[0].rows)
         self._bounds.add(sources)
 
-    def _append(self, message: Buffer, rows: int | None) -> None:
+    def _append(self, message: bytes | memoryview, rows: int | None) -> None:
         frame = encode_frame(message, rows, compress=self._compress)
         size = sum(map(len, frame))
         try:
@@ -265,6 +262,19 @@ class LogWriter(Uncopyable):
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.n_messages} messages"
         return f"LogWriter({self.path!r}, {state})"
+
+
+def _storable(data: Any, column: RecordColumn) -> Any:
+    """Return a column as the wire has it; values without a type of their own take that of the column."""
+    if isinstance(data, np.ndarray) or hasattr(data, "type"):
+        return storable(data)
+    import pyarrow as pa
+
+    array = storable(pa.array(data))
+    try:
+        return array.cast(column.arrow_type())  # exact, or not at all
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return array
 
 
 def _header(types: Section | bytes | Schema | None) -> LogHeader | None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...arrays import is_utf8
+from ...buffers import empty
 from ...errors import FormatError
 from .. import DecodedColumn
 from .layout import ListColumns, RecordColumn
@@ -117,7 +118,7 @@ def text_array(
     import pyarrow as pa
 
     binary = column.code == TypeCode.BYTES
-    if not binary and not is_utf8(memoryview(data), offsets):
+    if not binary and not is_utf8(data.data, offsets):
         if errors != "surrogateescape":
             raise FormatError(
                 f"column {column.name!r} holds text that is not UTF-8; errors='surrogateescape' reads it as binary",
@@ -151,7 +152,7 @@ def _variable(
 
     rows = len(place)
     if column.code in (TypeCode.STRING, TypeCode.BYTES):
-        text = np.empty(int(size.sum()), np.uint8)
+        text = empty(int(size.sum()), np.dtype(np.uint8))
         total, bad = kernel.texts(data, place, size, column.code, text)
         if bad >= 0:
             raise damaged("packed text is malformed", bad)
@@ -169,7 +170,7 @@ def _variable(
         text = np.empty(kernel.string_lists_bytes(data, place), np.uint8)
         kernel.string_lists(data, place, size, inner, text)
         if inner[-1] <= _INT32_MAX:
-            inner = inner.astype(np.int32)  # type: ignore[assignment]
+            inner = inner.astype(np.int32)
         child = text_array(RecordColumn(column.name, TypeCode.STRING), inner, text, None, errors, path)
     kind = pa.large_list(child.type) if wide else pa.list_(child.type)
     return pa.Array.from_buffers(kind, rows, [None, _buffer(offsets)], 0, children=[child])

@@ -18,10 +18,13 @@ from ...errors import FormatError
 from .. import Allocate, DecodedColumn
 from .buffers import Buffer, ColumnBuffers
 from .layout import ListColumns, list_columns, list_fields, parsed_section
+from .log import Frames, check_frames
 from .tables import MAX_CELLS, check_size, decode_list, find_list
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ...storage import ByteFile
 
 __all__ = ["SEGMENT_BYTES", "SEGMENT_ROWS", "LogDecoder", "cut_segments"]
 
@@ -67,6 +70,10 @@ class LogDecoder:
         First frame of each segment.
     body : int
         Of a bare message: where its body begins. 0: a log.
+    header : bytes
+        The file's header, to tell whether a changed file was merely appended to.
+    errors, max_rows, max_cells
+        As `ReadOptions` says; `max_cells` bounds rows times columns of one message.
     """
 
     path: str
@@ -81,6 +88,7 @@ class LogDecoder:
     rows: NDArray[np.int64]
     cuts: NDArray[np.int64]
     body: int = 0
+    header: bytes = b""
     errors: str = "strict"
     max_rows: int = 1 << 22
     max_cells: int = MAX_CELLS
@@ -97,6 +105,24 @@ class LogDecoder:
             return low, low, 0, 0
         before = int(ends[first - 1]) if first else 0
         return low + first, min(low + last, high), rows[0] - before, rows[1] - before
+
+    @property
+    def independent(self) -> bool:
+        """False: messages hold all columns."""
+        return False
+
+    def unchanged(self, file: ByteFile) -> bool:
+        """Tell whether a log that was modified begins with the same header and still holds the last message."""
+        if self.body:
+            return False
+        end = int(self.offset[-1] + self.size[-1]) if len(self.size) else len(self.header)
+        if file.size < max(end, len(self.header)) or file.read(0, len(self.header)) != self.header:
+            return False
+        if not len(self.size):
+            return True
+        last = slice(len(self.size) - 1, len(self.size))
+        frames = Frames(self.offset[last], self.size[last], self.stored[last], end)
+        return check_frames(file, frames, 0, 1) is None
 
     def ranges(
         self, segment: int, columns: Sequence[int], rows: tuple[int, int] | None = None

@@ -17,7 +17,7 @@ from ...fields import Schema
 from ..cstore.attributes import encode_attributes
 from .decoder import SEGMENT_ROWS
 from .layout import RecordColumn, list_columns
-from .log import Bounds, Buffer, Frames, LogHeader, encode_frame, encode_index
+from .log import Bounds, Frames, LogHeader, encode_frame, encode_index
 from .logtable import column_of, describe
 from .sources import ColumnSource, column_source, rows_section
 from .table_encoding import encode_rows
@@ -115,8 +115,9 @@ class LogEncoder:
     """
 
     def __init__(self, schema: Schema, *, compress: bool = False, threads: int = 1) -> None:
-        self.header = header_of(schema)
-        self.columns = list_columns(self.header.section, 1).columns
+        # Without a column there is nothing to write, but options can be checked.
+        self.header = header_of(schema) if len(schema) else LogHeader(b"")
+        self.columns = list_columns(self.header.section, 1).columns if len(schema) else ()
         self._schema = schema
         self._compress = compress
         self._threads = threads
@@ -125,10 +126,12 @@ class LogEncoder:
         self._bounds = FrameBounds(self.columns)
 
     def begin(self) -> bytes:
-        """Return the header."""
+        """Return the header; `ValueError` for a schema without columns."""
+        if not self.columns:
+            raise ValueError("a log of tables needs at least one column")
         return self.header.to_bytes()
 
-    def segment(self, columns: Sequence[NDArray[Any] | pa.Array]) -> list[Buffer]:  # type: ignore[override]
+    def segment(self, columns: Sequence[NDArray[Any] | pa.Array]) -> list[bytes | memoryview]:
         """Return the frames of one batch, in parts.
 
         Parameters
@@ -156,7 +159,7 @@ class LogEncoder:
             ]
             message = b"\xd0" + encode_rows(self.header.section, sources, threads=self._threads)
             encoded.append((encode_frame(message, high - low, compress=self._compress), high - low, sources))
-        parts: list[Buffer] = []
+        parts: list[bytes | memoryview] = []
         for frame, rows, sources in encoded:
             parts += frame
             self._sizes.append(sum(map(len, frame)))
@@ -183,13 +186,8 @@ def storable(data: NDArray[Any] | pa.Array) -> Any:
     import pyarrow as pa
 
     kind = data.type
-    if (
-        pa.types.is_timestamp(kind)
-        or pa.types.is_duration(kind)
-        or pa.types.is_time64(kind)
-        or pa.types.is_date64(kind)
-    ):
-        return data.cast(pa.int64()) if not pa.types.is_date64(kind) else data.view(pa.int64())
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_date64(kind):
+        return data.cast(pa.int64())
     if pa.types.is_date32(kind):
-        return data.view(pa.int32()).cast(pa.int64())
+        return data.cast(pa.int32()).cast(pa.int64())
     return data

@@ -111,6 +111,10 @@ class ListColumns:
         Fields that got no column, dotted like columns.
     layout : Layout
         The same for the kernels.
+    dtypes : tuple of dtype or None
+        Of `columns`.
+    tabular : bool
+        Whether a table can hold records of this type.
     """
 
     struct: StructDef
@@ -118,6 +122,8 @@ class ListColumns:
     places: tuple[int, ...]
     skipped: tuple[str, ...]
     layout: Layout
+    dtypes: tuple[np.dtype[Any] | None, ...]
+    tabular: bool
 
 
 @lru_cache(maxsize=256)
@@ -182,7 +188,9 @@ def list_columns(section: bytes, number: int, wanted: tuple[int, ...] | None = N
         raise FormatError(f"two columns have the name {double!r}", section="section")
     places = tuple(range(len(columns))) if wanted is None else wanted
     shown = tuple(columns[place] for place in places)
-    return ListColumns(structs[number], shown, places, tuple(skipped), Layout(types))
+    dtypes = tuple(column.dtype for column in shown)
+    struct = structs[number]
+    return ListColumns(struct, shown, places, tuple(skipped), Layout(types), dtypes, struct.tabular)
 
 
 @lru_cache(maxsize=256)

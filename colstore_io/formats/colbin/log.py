@@ -69,12 +69,15 @@ class LogHeader:
         Encoded attributes of the table.
     end : int
         Where the first frame begins.
+    stored : bytes
+        The header as it was read.
     """
 
     section: bytes
     columns: Mapping[str, Any] = field(default_factory=dict)
     attrs: Mapping[str, Any] = field(default_factory=dict)
     end: int = 0
+    stored: bytes = b""
 
     def to_bytes(self) -> bytes:
         extra: dict[str, Any] = {}
@@ -164,10 +167,12 @@ def parse_header(head: Buffer, path: str) -> LogHeader:
             offset=HEAD_BYTES + size,
             section="header",
         ) from exc
-    return LogHeader(section, columns, attrs, end)
+    return LogHeader(section, columns, attrs, end, bytes(view[:end]))
 
 
-def encode_frame(message: Buffer, rows: int | None, *, compress: bool = False) -> list[Buffer]:
+def encode_frame(
+    message: bytes | memoryview, rows: int | None, *, compress: bool = False
+) -> list[bytes | memoryview]:
     """Return one message framed, in parts. `rows`: of its list; None for logs whose rows are messages.
 
     Raises
@@ -344,7 +349,7 @@ def _walk(file: ByteFile, begin: int) -> Frames:
     at, code = begin, 0
     while at < size:
         if mapped is not None:
-            window, base = memoryview(mapped), 0
+            window, base = mapped.data, 0
         else:
             base = at
             window = file.read(at, min(_BLOCK, size - at))

@@ -35,7 +35,7 @@ from .logtable import LogTable, log_table
 from .schema import MAX_ROWS
 from .tables import find_list, split_message
 
-__all__ = ["FieldInfo", "LogInfo", "frames_of", "inspect_file", "read_metadata"]
+__all__ = ["LogColumn", "LogInfo", "frames_of", "inspect_file", "read_metadata"]
 
 _TAIL_BYTES = 64 << 10
 """Bytes at the end of a file that are read with its header: most indexes are smaller."""
@@ -74,11 +74,11 @@ def frames_of(files: Sequence[ByteFile], heads: Sequence[memoryview]) -> list[tu
     """Return header and frames of each log; by its index where there is one, else by a walk."""
     sizes = [header_size(head, file.spelling) for file, head in zip(files, heads, strict=True)]
     requests = []
-    for file, head, size in zip(files, heads, sizes, strict=True):
-        requests.append((file, 0, min(size, file.size) if size > len(head) else 0))
-        tail = min(_TAIL_BYTES, file.size)
+    for file, head, wanted in zip(files, heads, sizes, strict=True):
+        requests.append((file, 0, min(wanted, file.size) if wanted > len(head) else 0))
+        near = min(_TAIL_BYTES, file.size)
         # The whole file may be in its first bytes.
-        requests.append((file, file.size - tail, tail if file.size > len(head) else 0))
+        requests.append((file, file.size - near, near if file.size > len(head) else 0))
     read = read_ranges(requests)
     parsed, tails = [], []
     for number, (file, head) in enumerate(zip(files, heads, strict=True)):
@@ -98,8 +98,8 @@ def frames_of(files: Sequence[ByteFile], heads: Sequence[memoryview]) -> list[tu
     for file, header, tail, place in zip(files, parsed, tails, places, strict=True):
         frames = None
         if place is not None and place[0] >= header.end:
-            near = place[1] + TRAILER_BYTES <= len(tail)
-            index = tail[len(tail) - TRAILER_BYTES - place[1] : -TRAILER_BYTES] if near else next(fetched)
+            at_hand = place[1] + TRAILER_BYTES <= len(tail)
+            index = tail[len(tail) - TRAILER_BYTES - place[1] : -TRAILER_BYTES] if at_hand else next(fetched)
             frames = read_index(index, tail[-TRAILER_BYTES:], header.end)
         elif place is not None and place[1] + TRAILER_BYTES > len(tail):
             next(fetched)
@@ -141,6 +141,7 @@ def _log_meta(file: ByteFile, header: LogHeader, frames: Frames, options: ReadOp
         stored,
         rows,
         cuts,
+        header=header.stored,
         errors=options.errors,
         max_rows=limit,
     )
@@ -258,12 +259,11 @@ def _statistics(table: LogTable, bounds: Any, cuts: NDArray[np.int64]) -> Statis
 
 
 @dataclass(frozen=True, slots=True)
-class FieldInfo:
-    """One column as the file describes it."""
+class LogColumn:
+    """One column as the file describes it: `manifest` has its name, type, and whether rows may be null."""
 
     name: str
-    dtype: str
-    optional: bool
+    manifest: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,8 +275,12 @@ class LogInfo:
     path : str
     layout : str
         ``"log"`` or ``"message"`` (a file that is one message).
-    n_messages, n_rows, file_size : int
-    columns : tuple of FieldInfo
+    format_version, n_records, committed_rows, file_size : int
+        Version, messages, rows, bytes.
+    columns : tuple of LogColumn
+    schema : Schema
+    fingerprint : bytes
+        As `ShardMeta.fingerprint`.
     skipped : tuple of str
         Fields of the records that no table can show.
     lists : tuple of str
@@ -285,18 +289,28 @@ class LogInfo:
         Whether it was closed with an index.
     torn : str
         What was cut off at the end; empty when nothing was.
+    needs_compaction : bool
+        False: nothing is rewritten.
     """
 
     path: str
     layout: str
-    n_messages: int
-    n_rows: int
+    format_version: int
+    n_records: int
+    committed_rows: int
     file_size: int
-    columns: tuple[FieldInfo, ...]
+    columns: tuple[LogColumn, ...]
+    schema: Schema
+    fingerprint: bytes
     skipped: tuple[str, ...]
     lists: tuple[str, ...]
     indexed: bool
     torn: str
+    needs_compaction: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
 
 
 def inspect_file(file: ByteFile, head: memoryview, options: ReadOptions | None = None) -> LogInfo:
@@ -311,19 +325,28 @@ def inspect_file(file: ByteFile, head: memoryview, options: ReadOptions | None =
     header = header or LogHeader(meta.decoder.section)
     table = log_table(header, chosen.table, file.spelling)
     columns = tuple(
-        FieldInfo(f.name, (f.logical or "object") if f.variable else f.dtype.str, f.optional)
+        LogColumn(
+            f.name,
+            {
+                "name": f.name,
+                "dtype": (f.logical or "object") if f.variable else f.dtype.str,
+                "optional": f.optional,
+            },
+        )
         for f in table.schema
     )
-    lists = tuple(f.name for f in list_fields(parsed_section(header.section)))
     return LogInfo(
         file.spelling,
         meta.layout,
+        1,
         len(meta.decoder.size),
         meta.n_rows,
         file.size,
         columns,
+        meta.schema,
+        meta.fingerprint,
         table.skipped,
-        lists,
+        tuple(f.name for f in list_fields(parsed_section(header.section))),
         indexed,
         torn,
     )

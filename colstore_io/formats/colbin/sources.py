@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ColumnSource", "column_source", "named_columns", "rows_section", "scalar_code"]
 
-_CODE_OF = {dtype.str.lstrip("<>|="): code for code, dtype in enumerate(SCALAR_DTYPES)}
+_CODE_OF = {dtype.str[1:]: code for code, dtype in enumerate(SCALAR_DTYPES)}
 _LIST_CODES = {"i1": 13, "i2": 14, "i4": 15, "i8": 16, "u2": 17, "u4": 18, "u8": 19}
 _NO_BYTES: NDArray[np.uint8] = np.empty(0, np.uint8)
 
@@ -136,7 +137,7 @@ def column_source(name: str, data: Any, *, like: RecordColumn | None = None) -> 
 
 def scalar_code(name: str, dtype: np.dtype[Any]) -> int:
     """Return the type code of a column of booleans, integers, float32 or float64; `TypeError` for other dtypes."""
-    code = _CODE_OF.get(dtype.str.lstrip("<>|="))
+    code = _CODE_OF.get(dtype.str[1:])
     if code is None:
         raise TypeError(f"column {name!r}: colbin has no type for {dtype}; convert it first")
     return code
@@ -228,7 +229,7 @@ def _of_lists(name: str, array: pa.Array) -> ColumnSource:
         inner, content = _text_buffers(child)
         return ColumnSource(RecordColumn(name, TypeCode.STRINGS), rows, None, None, offsets, inner, content)
     dtype = np.dtype(kind.to_pandas_dtype()) if pa.types.is_integer(kind) else None
-    code = None if dtype is None else _LIST_CODES.get(dtype.str.lstrip("<>|="))
+    code = None if dtype is None else _LIST_CODES.get(dtype.str[1:])
     if dtype is None or code is None:
         raise TypeError(
             f"column {name!r}: colbin has lists of integers and of strings, not of {kind}"
@@ -247,6 +248,12 @@ def rows_section(columns: Sequence[RecordColumn]) -> bytes:
     ValueError
         For no column, more than 256, and names that occur twice.
     """
+    return _section_of(tuple((column.name, column.code, column.optional) for column in columns))
+
+
+@lru_cache(maxsize=256)
+def _section_of(shape: tuple[tuple[str, int, bool], ...]) -> bytes:
+    columns = [RecordColumn(*column) for column in shape]
     if not 0 < len(columns) <= 256:
         raise ValueError(f"a record has 1 to 256 fields, not {len(columns)}")
     names = {column.name for column in columns}

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...kernels import column_codec
+from ...kernels import record_columns as kernel
 from .layout import list_columns
 from .schema import MAX_ROWS, TypeCode, write_len
 from .sources import ColumnSource, column_source, named_columns, rows_section
@@ -75,7 +77,7 @@ def encode_rows(section: bytes, sources: Sequence[ColumnSource], *, threads: int
         flag = 8
     else:
         room = np.empty(6 * rows + 64 + sum(source.worst_bytes for source in sources), np.uint8)
-        parts = [bytes(head), memoryview(room[: _rows(section, sources, rows, room)])]
+        parts = [bytes(head), room[: _rows(section, sources, rows, room)].data]
         flag = 0
     size = sum(map(len, parts))
     return b"".join((_length(flag, size), *parts))
@@ -91,21 +93,17 @@ def _length(code: int, size: int) -> bytes:
 
 
 def _rows(section: bytes, sources: Sequence[ColumnSource], rows: int, room: NDArray[np.uint8]) -> int:
-    from ...kernels import record_columns as kernel
-
     layout = list_columns(section, 1).layout
     return kernel.write_list(layout, [source.for_kernel for source in sources], 0, rows, room)
 
 
 def column_parts(sources: Sequence[ColumnSource], *, k8: bool, threads: int = 1) -> list[Any]:
     """Return the columns of a table as buffers in order (colbin.md 7), under four- or eight-bit keys 0 to n - 1."""
-    from ...kernels import column_codec
-    from ...kernels import record_columns as kernel
-
-    numbers = [place for place, source in enumerate(sources) if source.values is not None]
+    fixed = {place: source.values for place, source in enumerate(sources) if source.values is not None}
+    numbers = list(fixed)
     bounds = np.empty((len(numbers), 2), np.int64)
-    coded = column_codec.encode_columns([sources[place].values for place in numbers], bounds, threads=threads)
-    zeros = (~bounds.any(axis=1)).tolist()  # a column of zeros is left out
+    coded = column_codec.encode_columns(list(fixed.values()), bounds, threads=threads)
+    zeros = [low == 0 == high for low, high in bounds.tolist()]  # a column of zeros is left out
     columns = {place: None if zero else data for place, data, zero in zip(numbers, coded, zeros, strict=True)}
     parts: list[Any] = []
     for place, source in enumerate(sources):
@@ -122,7 +120,6 @@ def column_parts(sources: Sequence[ColumnSource], *, k8: bool, threads: int = 1)
         if k8 and size == 0:
             continue  # under four-bit keys a column of empty strings is written (colbin.md 7)
         room = np.empty(size + 5 * source.rows + 16, np.uint8)
-        parts.append(
-            memoryview(room[: kernel.write_string_column(k8, place, source.offsets, source.data, room)])
-        )
+        used = kernel.write_string_column(k8, place, source.offsets, source.data, room)
+        parts.append(room[:used].data)
     return parts

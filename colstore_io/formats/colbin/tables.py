@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import FormatError
+from ...buffers import empty
+from ...errors import ColumnNotFoundError, FormatError
+from ...kernels import column_codec
+from ...kernels import record_columns as kernel
 from .. import DecodedColumn
 from .buffers import Buffer, ColumnBuffers, text_array
 from .layout import ListColumns, list_columns, list_fields, parsed_section, root_layout
@@ -26,6 +30,10 @@ __all__ = ["MAX_CELLS", "ListSpan", "decode_list", "decode_table", "find_list", 
 
 MAX_CELLS = 1 << 26
 """Rows times columns that one list may claim unless the caller allows more: a few bytes claim a table of constants."""
+
+
+_PARALLEL_VALUES = 1 << 16
+"""Values from which on threads share the columns of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,7 @@ class ListSpan:
     end: int
 
 
-def _wrong(kernel: Any, code: int, offset: int, path: str | None) -> FormatError:
+def _wrong(code: int, offset: int, path: str | None) -> FormatError:
     return FormatError(kernel.WRONG[code], path=path, offset=offset, section="message")
 
 
@@ -102,12 +110,13 @@ def split_message(message: Buffer, section: bytes | None) -> tuple[bytes, int, b
 
 def _read_len(data: Buffer, at: int, end: int) -> tuple[int, int]:
     if at < end and data[at] < 255:
-        return data[at], at + 1
+        return int(data[at]), at + 1  # an element of a mapping is a NumPy scalar
     if end - at < 5:
         raise FormatError("a length runs past the end", offset=at, section="message")
     return int.from_bytes(data[at + 1 : at + 5], "little"), at + 5
 
 
+@lru_cache(maxsize=256)
 def choose_list(section: bytes, table: str | None) -> FieldDef:
     """Return the field of the root record that is the table: the named one, or the only list of records."""
     fields = list_fields(parsed_section(section))
@@ -132,11 +141,9 @@ def find_list(
     data: Buffer, begin: int, end: int, k8: bool, section: bytes, field: FieldDef, path: str | None = None
 ) -> ListSpan:
     """Find the list of records `field` in the run ``data[begin:end]`` of the root record; absent means no rows."""
-    from ...kernels import record_columns as kernel
-
     wrong, code, start, stop = kernel.locate(root_layout(section), data, begin, end, k8, field.key)
     if wrong:
-        raise _wrong(kernel, wrong, code, path)
+        raise _wrong(wrong, code, path)
     if code < 0:
         return ListSpan(False, k8, 0, end, end)
     if not k8:
@@ -159,7 +166,7 @@ def find_list(
             )
         return ListSpan(False, k8, rows, at, stop)
     # Columns of a table in a four-bit run have the row type's own width (colbin.md 7).
-    return ListSpan(True, k8 or parsed_section(section).structs[field.type.index].k8, rows, at, stop)
+    return ListSpan(True, k8 or list_columns(section, field.type.index).struct.k8, rows, at, stop)
 
 
 def check_size(rows: int, columns: int, *, max_rows: int, max_cells: int, path: str | None = None) -> None:
@@ -197,8 +204,6 @@ def decode_list(
     out : sequence of ndarray or None, optional
         One per column: where values of fixed width go.
     """
-    from ...kernels import record_columns as kernel
-
     if span.table:
         return _decode_columns(data, span, columns, out, errors, threads, path)
     buffers = ColumnBuffers(columns, span.rows, out)
@@ -206,7 +211,7 @@ def decode_list(
         columns.layout, data, span.begin, span.end, 0, span.rows, span.k8, buffers.targets
     )
     if wrong:
-        raise _wrong(kernel, wrong, at, path)
+        raise _wrong(wrong, at, path)
     return buffers.finish(data, errors=errors, path=path)
 
 
@@ -219,69 +224,92 @@ def _decode_columns(
     threads: int,
     path: str | None,
 ) -> list[DecodedColumn]:
-    from ...kernels import column_codec
-    from ...kernels import record_columns as kernel
-
-    if not columns.struct.tabular:
+    if not columns.tabular:
         raise FormatError("a table of a record type that cannot be one", path=path, offset=span.begin)
-    rows = span.rows
-    spans = np.empty((2, len(columns.struct.fields)), np.int64)
-    start, length = spans
-    wrong, at = kernel.table_columns(columns.layout, data, span.begin, span.end, rows, span.k8, start, length)
-    if wrong:
-        raise _wrong(kernel, wrong, at, path)
-    starts = start.tolist()
-    results: list[DecodedColumn] = []
-    coded: list[int] = []
-    outs: list[NDArray[Any]] = []
+    rows, n_fields = span.rows, len(columns.struct.fields)
+    start, length = np.empty((2, n_fields), np.int64)
+    outs: list[NDArray[Any] | None] = [None] * n_fields
+    text = False
     for number, place in enumerate(columns.places):
-        column = columns.columns[number]
-        begin = starts[place]
-        dtype = column.dtype
+        dtype = columns.dtypes[number]
         if dtype is None:
-            results.append(
-                DecodedColumn(array=_text_column(data, begin, int(length[place]), rows, column, errors, path))
-            )
+            text = True
             continue
-        values = None if out is None else out[number]
-        if begin < 0:
-            if values is None:
-                values = np.zeros(rows, dtype)
-            else:
-                values[:] = np.zeros((), dtype)
-        else:
-            if values is None:
-                values = np.empty(rows, dtype)
-            coded.append(place)
-            outs.append(values)
-        results.append(DecodedColumn(values))
-    if coded:
-        if len(coded) != spans.shape[1]:
-            start, length = start[coded], length[coded]
-        bad, code = column_codec.decode_columns(data, start, length, outs, threads=threads)
-        if bad >= 0:
-            name = columns.struct.fields[coded[bad]].name
-            raise FormatError(
-                f"column {name!r}: {column_codec.WRONG[code]}",
-                path=path,
-                offset=int(start[bad]),
-                section="table",
+        given = None if out is None else out[number]
+        outs[place] = empty(rows, dtype) if given is None else given
+    if threads > 1 and rows * n_fields >= _PARALLEL_VALUES:
+        bad = _decode_side_by_side(data, span, columns, outs, start, length, threads)
+    else:
+        bad = kernel.read_table(
+            columns.layout, data, span.begin, span.end, rows, span.k8, outs, start, length
+        )
+    code, at, field = bad
+    if code and field < 0:
+        raise _wrong(code, at, path)
+    if code:
+        name = columns.struct.fields[field].name
+        raise FormatError(
+            f"column {name!r}: {column_codec.WRONG[code]}", path=path, offset=at, section="table"
+        )
+    if not text:
+        return [DecodedColumn(outs[place]) for place in columns.places]
+    return [
+        DecodedColumn(outs[place])
+        if columns.dtypes[number] is not None
+        else DecodedColumn(
+            array=_text_column(
+                data, int(start[place]), int(length[place]), rows, columns.columns[number], errors, path
             )
-    return results
+        )
+        for number, place in enumerate(columns.places)
+    ]
+
+
+def _decode_side_by_side(
+    data: Buffer,
+    span: ListSpan,
+    columns: ListColumns,
+    outs: list[NDArray[Any] | None],
+    start: NDArray[np.int64],
+    length: NDArray[np.int64],
+    threads: int,
+) -> tuple[int, int, int]:
+    """What `read_table` of the kernel does, a column per thread."""
+    wrong, at = kernel.table_columns(
+        columns.layout, data, span.begin, span.end, span.rows, span.k8, start, length
+    )
+    if wrong:
+        return wrong, at, -1
+    coded: list[int] = []
+    present: list[NDArray[Any]] = []
+    for place, values in enumerate(outs):
+        if values is None:
+            continue
+        if start[place] < 0:
+            values[:] = np.zeros((), values.dtype)
+        else:
+            coded.append(place)
+            present.append(values)
+    bad, code = column_codec.decode_columns(
+        data,
+        start[coded],
+        length[coded],
+        present,
+        threads=threads,
+    )
+    return (0, 0, -1) if bad < 0 else (code, int(start[coded[bad]]), coded[bad])
 
 
 def _text_column(
     data: Buffer, begin: int, length: int, rows: int, column: Any, errors: str, path: str | None
 ) -> pa.Array:
-    from ...kernels import record_columns as kernel
-
     if begin < 0:
         begin, length, offsets = 0, 0, np.zeros(rows + 1, np.int32)
         return text_array(column, offsets, np.empty(0, np.uint8), None, errors, path)
     wide = length > 0x7FFFFFFF
-    offsets = np.empty(rows + 1, np.int64 if wide else np.int32)
+    offsets = empty(rows + 1, np.dtype(np.int64 if wide else np.int32))
     offsets[0] = 0
-    text = np.empty(length, np.uint8)
+    text = empty(length, np.dtype(np.uint8))
     used = kernel.string_column(data, begin, length, rows, offsets, text)
     return text_array(column, offsets, text[:used], None, errors, path)
 
@@ -344,8 +372,6 @@ def decode_table(
 def _select(
     section: bytes, field: FieldDef, known: ListColumns, columns: Sequence[str]
 ) -> tuple[ListColumns, list[str]]:
-    from ...errors import ColumnNotFoundError
-
     names = {column.name: number for number, column in enumerate(known.columns)}
     for name in columns:
         if name not in names:
