@@ -50,6 +50,29 @@ def test_single_floats_read_back(value):
     assert len(text.partition("e")[0].replace("-", "").replace(".", "").strip("0")) <= 9
 
 
+FLOATS = Section(
+    (
+        StructDef(
+            "",
+            (FieldDef("a", 0, FieldType.scalar(TypeCode.F64)), FieldDef("b", 1, FieldType.scalar(9))),
+            False,
+        ),
+    )
+)
+
+
+@given(
+    st.floats()
+    | st.integers(-(10**6), 10**6).map(lambda n: n / 100)
+    | st.integers(-(2**60), 2**60).map(float),
+    st.floats(width=32) | st.integers(-9999, 9999).map(lambda n: float(np.float32(n / 10))),
+)
+def test_kernel_and_twin_spell_floats_alike(double, single):
+    message = b"\xd0\x0f" + struct.pack(">d", double) + b"\x1b" + struct.pack(">f", single)
+    by_kernel, by_twin = both(FLOATS, message)
+    assert by_kernel == by_twin
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_json_has_no_such_float(value):
     with pytest.raises(ValueError, match="JSON has no"):
