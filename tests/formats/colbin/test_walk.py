@@ -8,7 +8,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from colstore_io.errors import FormatError
@@ -241,7 +241,7 @@ def test_deep_stacks_of_the_caller_are_no_recursion_error(shared, monkeypatch):
 
 
 @given(st.data())
-@settings(max_examples=300)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 def test_damaged_messages_are_read_or_refused(shared_messages, data):
     section, message = data.draw(st.sampled_from(shared_messages))
     changed = bytearray(message)
