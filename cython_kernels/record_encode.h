@@ -207,6 +207,9 @@ static PyObject *cb_item(PyObject *sequence, Py_ssize_t i) {
     PyErr_SetString(PyExc_ValueError, "the list changed while it was encoded");
     return NULL;
   }
+#ifdef Py_GIL_DISABLED
+  if (PyList_Check(sequence)) return PyList_GetItemRef(sequence, i);
+#endif
   return Py_NewRef(PySequence_Fast_GET_ITEM(sequence, i));
 }
 

@@ -326,6 +326,9 @@ static int cb_pending(void) { return -1; }
 
 /* The offset of the slot that a class keeps in the attribute `descriptor`, -1 when it is none. */
 static Py_ssize_t cb_slot_offset(PyTypeObject *type, PyObject *descriptor) {
+#ifdef Py_GIL_DISABLED
+  return -1; /* another thread may take the value away between the load and the reference: go by name */
+#endif
   if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) return -1;
   PyMemberDescrObject *member = (PyMemberDescrObject *)descriptor;
   if (!PyType_IsSubtype(type, PyDescr_TYPE(member)) || member->d_member->type != T_OBJECT_EX) return -1;
