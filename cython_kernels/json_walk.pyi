@@ -12,7 +12,8 @@ def render(
     fields: NDArray[np.int32],
     names: bytes,
     spell_float: Callable[[int, bool], str],
-    spell_table: Callable[[int, bool, int, int, int], str],
+    max_rows: int,
+    max_cells: int,
     max_text: int,
 ) -> str | None:
     """Return a message as JSON text (colbin.md 12), None when it is malformed or a bound is reached.
@@ -35,8 +36,8 @@ def render(
     names : bytes
     spell_float : callable
         ``(reversed bits, is f32) -> text``; raises for what JSON cannot spell.
-    spell_table : callable
-        ``(record type, k8, start, stop, depth) -> text`` of the table whose body is there.
+    max_rows, max_cells : int
+        Rows of one table, cells of all tables.
     max_text : int
         Characters of names and zeros.
     """

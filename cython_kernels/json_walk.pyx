@@ -1,8 +1,9 @@
 # cython: language_level=3
 """Messages as JSON text: the walk of colbin.md 12 over flat tables of types, appending to one buffer.
 
-Access pattern: each byte of the message once, front to back. Floats and tables are spelled by callbacks; whatever is
-malformed ends the walk without a reason: the twin in `colstore_io.formats.colbin.walk` finds it again and names it.
+Access pattern: each byte of the message once, front to back. Floats of many digits are spelled by
+a callback; whatever is malformed ends the walk without a reason: the twin, `colstore_io.formats.colbin.walk_twin`, finds
+it again and names it.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -14,6 +15,15 @@ from libc.string cimport memcpy, memset
 cdef extern from "packed5.h" nogil:
     long packed5_decode(const uint8_t *src, long n, int upper, uint8_t *dst, long cap)
     long PACKED5_MAX_DECODED(long n)
+
+cdef extern from "json_float.h" nogil:
+    enum:
+        JSON_FLOAT_ROOM
+    int json_short_float(uint64_t reversed_bits, int single, char *out)
+    uint64_t json_reversed(uint64_t bits, int single)
+
+cdef extern from "column_codec.h" nogil:
+    int column_decode(const uint8_t *src, int64_t length, int64_t n, int64_t *out)
 
 # type codes and map kinds (colbin.md 3, 10)
 cdef enum:
@@ -69,8 +79,8 @@ cdef class Walk:
     cdef const int32_t[:, ::1] structs
     cdef const int32_t[:, ::1] fields
     cdef const char *names
-    cdef object spell_float, spell_table
-    cdef int64_t text
+    cdef object spell_float
+    cdef int64_t max_rows, cells, text
     cdef char *out
     cdef int64_t size, room
 
@@ -128,17 +138,6 @@ cdef class Walk:
         try:
             spelled = self.spell_float(reversed_bits, single)
             text = PyUnicode_AsUTF8AndSize(spelled, &n)
-            return self.put(text, n)
-        except Exception:
-            return 0
-
-    cdef int put_table(self, int s, bint k8, int64_t stop, int depth) noexcept with gil:
-        cdef Py_ssize_t n
-        cdef const char *text
-        try:
-            spelled = self.spell_table(s, k8, self.at, stop, depth)
-            text = PyUnicode_AsUTF8AndSize(spelled, &n)
-            self.at = stop
             return self.put(text, n)
         except Exception:
             return 0
@@ -312,6 +311,7 @@ cdef class Walk:
         return 1
 
     cdef int scalar_unsigned(self, int code, uint64_t value) noexcept nogil:
+        cdef int size
         if code == BOOL:
             if value > 1:
                 return 0
@@ -321,7 +321,11 @@ cdef class Walk:
                 return 0
             if value == 0:
                 return self.put_one(c'0')
-            return self.put_float(value, code == F32)
+            if not self.ensure(JSON_FLOAT_ROOM):
+                return 0
+            size = json_short_float(value, code == F32, self.out + self.size)
+            self.size += size
+            return size > 0 or self.put_float(value, code == F32)
         if code < U64 and value >> (8 << (code - U8)):
             return 0
         return self.put_unsigned(value)
@@ -567,7 +571,7 @@ cdef class Walk:
         if what != RECORDS:
             return depth < MAX_NESTING and self.record(f, code & 8, stop, depth + 1, False)
         if code & 8:
-            return self.put_table(f, self.structs[f, K8], stop, depth)
+            return self.table(f, self.structs[f, K8], stop, depth)
         return self.rows(f, False, stop, depth)
 
     cdef int field8(self, int f, int64_t end, int depth) noexcept nogil:
@@ -607,7 +611,7 @@ cdef class Walk:
         if desc & 0xF8 == 0xC0:
             return self.sized(desc & 3, end, &stop) and self.rows(s, True, stop, depth)
         if desc & 0xF8 == 0xE8:
-            return self.sized(desc & 3, end, &stop) and self.put_table(s, True, stop, depth)
+            return self.sized(desc & 3, end, &stop) and self.table(s, True, stop, depth)
         return 0
 
     cdef int rows(self, int s, bint k8, int64_t stop, int depth) noexcept nogil:
@@ -635,6 +639,126 @@ cdef class Walk:
             if not self.record(s, desc & 8, end, depth + 1, False):
                 return 0
         return self.at == stop and self.put_one(c']')
+
+    cdef int table(self, int s, bint k8, int64_t stop, int depth) noexcept nogil:
+        """Append a table as an array of objects (colbin.md 7)."""
+        cdef int64_t *values[256]
+        cdef int64_t texts[256]
+        cdef int64_t rows
+        cdef int first = self.structs[s, FIRST], count = self.structs[s, COUNT], i, fine
+        if depth >= MAX_NESTING or not self.length(stop, &rows) or rows > self.max_rows:
+            return 0
+        self.cells -= rows * (count if count else 1)
+        if self.cells < 0 or count > 256:
+            return 0
+        for i in range(count):
+            if self.fields[first + i, CODE] > STRING:
+                return 0
+            values[i] = NULL
+            texts[i] = -1
+        fine = self.columns(s, k8, rows, stop, values, texts) and self.table_rows(s, rows, stop, values, texts)
+        for i in range(count):
+            free(values[i])
+        self.at = stop
+        return fine
+
+    cdef int columns(self, int s, bint k8, int64_t rows, int64_t stop, int64_t **values, int64_t *texts) noexcept nogil:
+        """Find the columns of a table: integers decoded to `values`, of texts the place of the first in `texts`."""
+        cdef uint64_t seen[4]
+        cdef uint64_t n
+        cdef int64_t end
+        cdef int first = self.structs[s, FIRST], count = self.structs[s, COUNT], absent = count
+        cdef int head, code, key, i
+        memset(seen, 0, sizeof(seen))
+        while self.at < stop:
+            head = self.data[self.at]
+            self.at += 1
+            key = head if k8 else head >> 4
+            code = head & 15
+            if seen[key >> 6] >> (key & 63) & 1:
+                return 0
+            seen[key >> 6] |= <uint64_t>1 << (key & 63)
+            if k8:
+                if self.at >= stop:
+                    return 0
+                code = self.data[self.at]
+            i = 0
+            while i < count and self.fields[first + i, KEY] != key:
+                i += 1
+            if i == count:
+                if not k8 or not self.skip8(stop):
+                    return 0
+                continue
+            self.at += k8
+            absent -= 1
+            if self.fields[first + i, CODE] == STRING:
+                end = stop
+                if k8:
+                    if code & 0xF8 != 0xC8 or not self.sized(code & 3, stop, &end) or not self.length(end, <int64_t *>&n):
+                        return 0
+                elif code < 8:
+                    if self.at >= stop:
+                        return 0
+                    n = code << 8 | self.data[self.at]
+                    self.at += 1
+                elif code >= 11 or not self.number(1 << (code - 7), stop, &n):
+                    return 0
+                if n != <uint64_t>rows:
+                    return 0
+                texts[i] = self.at
+                if not self.skip_texts(rows, end) or (k8 and self.at != end):
+                    return 0
+                continue
+            if (k8 and code >> 4 != 11) or (not k8 and code & 8 != 0) or not self.sized(code & 3, stop, &end):
+                return 0
+            values[i] = <int64_t *>malloc(8 * rows + 8)
+            if values[i] == NULL or column_decode(self.data + self.at, end - self.at, rows, values[i]):
+                return 0
+            self.at = end
+        return self.spend(rows * (self.structs[s, NAME_CHARS] + 5 * absent))
+
+    cdef int skip_texts(self, int64_t count, int64_t end) noexcept nogil:
+        cdef int64_t i, size
+        for i in range(count):
+            if not (self.length(end, &size) and self.span(size, end, &self.at)):
+                return 0
+        return 1
+
+    cdef int table_rows(self, int s, int64_t rows, int64_t stop, int64_t **values, int64_t *texts) noexcept nogil:
+        cdef int first = self.structs[s, FIRST], count = self.structs[s, COUNT], i, code
+        cdef int64_t row, size, end, value
+        if not self.put_one(c'['):
+            return 0
+        for row in range(rows):
+            if (row and not self.put_one(c',')) or not self.put_one(c'{'):
+                return 0
+            for i in range(count):
+                if (i and not self.put_one(c',')) or not self.put_name(first + i):
+                    return 0
+                code = self.fields[first + i, CODE]
+                if code == STRING:
+                    if texts[i] < 0:
+                        if not self.put(b'""', 2):
+                            return 0
+                        continue
+                    self.at = texts[i]
+                    if not (self.length(stop, &size) and self.span(size, stop, &end) and self.text_or_bytes(end, True)):
+                        return 0
+                    texts[i] = end
+                    continue
+                value = values[i][row] if values[i] != NULL else 0
+                if I8 <= code <= I64:
+                    if not self.scalar_signed(code, value):
+                        return 0
+                elif code == F32 or code == F64:
+                    if (code == F32 and value >> 32) or not self.scalar_unsigned(
+                            code, json_reversed(<uint64_t>value, code == F32)):
+                        return 0
+                elif (value < 0 and code != U64) or not self.scalar_unsigned(code, <uint64_t>value):
+                    return 0
+            if not self.put_one(c'}'):
+                return 0
+        return self.put_one(c']')
 
     # maps and dynamic values
 
@@ -791,7 +915,8 @@ cdef int utf8_width(const uint8_t *s, int64_t n) noexcept nogil:
 
 
 def render(bytes message not None, int64_t start, bint k8, bint bare, const int32_t[:, ::1] structs not None,
-           const int32_t[:, ::1] fields not None, bytes names not None, spell_float, spell_table, int64_t max_text):
+           const int32_t[:, ::1] fields not None, bytes names not None, spell_float, int64_t max_rows,
+           int64_t max_cells, int64_t max_text):
     cdef Walk walk = Walk()
     cdef int64_t end = len(message)
     cdef int fine
@@ -803,7 +928,8 @@ def render(bytes message not None, int64_t start, bint k8, bint bare, const int3
     walk.fields = fields
     walk.names = PyBytes_AS_STRING(names)
     walk.spell_float = spell_float
-    walk.spell_table = spell_table
+    walk.max_rows = max_rows
+    walk.cells = max_cells
     walk.text = max_text
     walk.room = 4 * (end - start) + 256
     walk.out = <char *>malloc(walk.room)

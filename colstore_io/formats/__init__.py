@@ -441,7 +441,7 @@ class Format(Protocol):
 
     def read_metadata(
         self, files: Sequence[ByteFile], heads: Sequence[memoryview], options: ReadOptions | None = None
-    ) -> list[ShardMeta]:
+    ) -> Sequence[ShardMeta]:
         """Return what the headers of `files` say; a few rounds of reads for all of them together."""
         ...
 

@@ -1,44 +1,33 @@
 """Python values to messages, by definitions alone (colbin.md 5 to 7, 9, 11).
 
-The road of documents whose types are known at run time only: inferred sections, dynamic maps, records inside of them.
-It favours clarity; classes known beforehand have a codec of their own, which writes the same bytes.
+The twin of the record codec (`colstore_io.formats.colbin.codec`), in plain Python: it writes the same bytes. And the
+road of documents that hold tables, whose columns become typed runs without an object per row.
 """
 
 from __future__ import annotations
 
 import operator
-import struct as _struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...kernels import column_codec
 from . import elements
 from .annotations import Definitions, RecordSource, TypeTable, definitions, record_kind
-from .cursor import INTEGER_RANGE
 from .schema import MAX_NESTING, FieldDef, FieldType, MapKind, Section, StructDef, TypeCode, write_len
+from .values import Place, bytes_of, column_of, encoded, integers_of, is_integer, text_of, wire_integer
+
+if TYPE_CHECKING:
+    from .codec import Codec
 
 __all__ = ["TABLE_ROWS", "Encoder", "RecordRun", "encode_self_describing", "encode_value"]
 
 TABLE_ROWS = 8
 """From this many rows on a list of flat records is a table (colbin.md 7)."""
 
-_NUMPY: dict[int, np.dtype[Any]] = {
-    code: np.dtype(name)
-    for code, name in {
-        TypeCode.I8: "i1",
-        TypeCode.I16: "i2",
-        TypeCode.I32: "i4",
-        TypeCode.I64: "i8",
-        TypeCode.U8: "u1",
-        TypeCode.U16: "u2",
-        TypeCode.U32: "u4",
-        TypeCode.U64: "u8",
-    }.items()
-}
 _ELEMENT = {
     TypeCode.LIST_I8: TypeCode.I8,
     TypeCode.LIST_I16: TypeCode.I16,
@@ -119,7 +108,7 @@ def encode_self_describing(value: Any, *, packed5: bool = False) -> bytes:
     if kind is not None:
         tp: Any = type(value)
     elif isinstance(value, Mapping):
-        tp = dict[int, Any] if value and all(_is_integer(key) for key in value) else dict[str, Any]
+        tp = dict[int, Any] if value and all(is_integer(key) for key in value) else dict[str, Any]
     elif isinstance(value, (list, tuple)):
         tp = list[Any]
     elif _is_table(value):
@@ -128,7 +117,19 @@ def encode_self_describing(value: Any, *, packed5: bool = False) -> bytes:
         raise TypeError(
             f"the root of a document is a mapping, list, table or record, not {type(value).__name__}"
         )
-    return encode_value(definitions(tp), value, packed5=packed5, self_describing=True)
+    try:
+        return _document_codec(tp).encode_self_describing(value, packed5=packed5)
+    except (
+        TypeError
+    ):  # holds a table, or a value that has no form: the encoder here knows the one and names the other
+        return encode_value(definitions(tp), value, packed5=packed5, self_describing=True)
+
+
+@lru_cache(maxsize=256)
+def _document_codec(tp: Any) -> Codec[Any]:
+    from .codec import Codec  # which imports this module
+
+    return Codec(tp)
 
 
 class Encoder:
@@ -198,9 +199,9 @@ class Encoder:
         optional = code == TypeCode.OPTIONAL
         if optional:
             code, pack = TypeCode(kind.pointee), False
-        place = _Place(struct, field)
+        place = Place(struct, field)
         if code < TypeCode.STRING:
-            number = _wire_integer(code, value, place)
+            number = wire_integer(code, value, place)
             if optional and (number == 0 or (code >= TypeCode.F32 and value == 0)):
                 out += bytes((key << 4 | 9, 0)) if TypeCode.I8 <= code <= TypeCode.I64 else bytes((key << 4,))
             else:
@@ -208,15 +209,15 @@ class Encoder:
                     out, key, number
                 )
         elif code <= TypeCode.BYTES:
-            data = _text(value, place) if code == TypeCode.STRING else _bytes(value, place)
+            data = text_of(value, place) if code == TypeCode.STRING else bytes_of(value, place)
             if data or optional:
                 elements.blob4(out, key, data, pack=pack and code == TypeCode.STRING)
         elif code < TypeCode.STRINGS:
-            values = _integers(_ELEMENT[code], value, place)
+            values = integers_of(_ELEMENT[code], value, place)
             if len(values):
                 elements.integers4(out, key, values)
         elif code == TypeCode.STRINGS:
-            if len(texts := [_text(text, place) for text in value]):
+            if len(texts := [text_of(text, place) for text in value]):
                 elements.strings4(out, key, texts)
         elif code == TypeCode.MAP:
             if len(value):
@@ -236,9 +237,9 @@ class Encoder:
         optional = code == TypeCode.OPTIONAL
         if optional:
             code = TypeCode(kind.pointee)
-        place = _Place(struct, field)
+        place = Place(struct, field)
         if code < TypeCode.STRING:
-            number = _wire_integer(code, value, place)
+            number = wire_integer(code, value, place)
             if optional and (number == 0 or (code >= TypeCode.F32 and value == 0)):
                 out += bytes((key, 0))
             else:
@@ -247,7 +248,7 @@ class Encoder:
                 )
             return
         if code <= TypeCode.BYTES:
-            data = _text(value, place) if code == TypeCode.STRING else _bytes(value, place)
+            data = text_of(value, place) if code == TypeCode.STRING else bytes_of(value, place)
             if data or optional:
                 out.append(key)
                 elements.blob8(out, data, pack=pack and code == TypeCode.STRING)
@@ -260,9 +261,9 @@ class Encoder:
             return
         out.append(key)
         if code < TypeCode.STRINGS:
-            elements.integers8(out, _integers(_ELEMENT[code], value, place))
+            elements.integers8(out, integers_of(_ELEMENT[code], value, place))
         elif code == TypeCode.STRINGS:
-            elements.strings8(out, [_text(text, place) for text in value])
+            elements.strings8(out, [text_of(text, place) for text in value])
         elif code == TypeCode.MAP:
             elements.body8(out, 0xE0, self._map(kind, value, place, depth, k8=True))
         elif code == TypeCode.RECORDS:
@@ -309,17 +310,17 @@ class Encoder:
         write_len(out, len(rows))
         for number, field in enumerate(struct.fields):
             values = [None if row is None else self._item(index, struct, row, number) for row in rows]
-            place = _Place(struct, field)
+            place = Place(struct, field)
             code = field.type.code
             if code == TypeCode.STRING:
-                texts = [b"" if text is None else _text(text, place) for text in values]
+                texts = [b"" if text is None else text_of(text, place) for text in values]
                 if not k8:
                     elements.strings4(out, field.key, texts)
                 elif any(texts):
                     out.append(field.key)
                     elements.strings8(out, texts)
                 continue
-            column = _column(code, values, place)
+            column = column_of(code, values, place)
             if not column.any():
                 continue
             body = column_codec.encode(column)
@@ -333,13 +334,13 @@ class Encoder:
     # maps
 
     def _map(
-        self, kind: FieldType, value: Mapping[Any, Any], place: _Place, depth: int, *, k8: bool
+        self, kind: FieldType, value: Mapping[Any, Any], place: Place, depth: int, *, k8: bool
     ) -> bytearray:
         depth = _deeper(depth)
         key_code = kind.key_code if kind.key_code >= 0 else _WIDEST[MapKind(kind.key_kind)]
         value_code = kind.value_code if kind.value_code >= 0 else _WIDEST[MapKind(kind.value_kind)]
         entries: list[tuple[Any, Any]] = [
-            (_text(k, place) if kind.key_kind == MapKind.STRING else _wire_integer(key_code, k, place), v)
+            (text_of(k, place) if kind.key_kind == MapKind.STRING else wire_integer(key_code, k, place), v)
             for k, v in value.items()
         ]
         entries.sort(key=operator.itemgetter(0))
@@ -353,9 +354,9 @@ class Encoder:
             if value_code == TypeCode.DYNAMIC:
                 self._dynamic(out, item, depth)
             elif value_code == TypeCode.STRING:
-                (elements.element_string8 if k8 else elements.element_string4)(out, _text(item, place))
+                (elements.element_string8 if k8 else elements.element_string4)(out, text_of(item, place))
             else:
-                _element(out, value_code, _wire_integer(value_code, item, place), k8=k8)
+                _element(out, value_code, wire_integer(value_code, item, place), k8=k8)
         return out
 
     # dynamic values (colbin.md 11)
@@ -366,8 +367,8 @@ class Encoder:
         elif isinstance(value, (bool, np.bool_)):
             out.append(0xF1 if value else 0xF2)
         elif isinstance(value, str):
-            elements.element_string8(out, _encoded(value, "a string"))
-        elif _is_integer(value):
+            elements.element_string8(out, encoded(value, "a string"))
+        elif is_integer(value):
             number = operator.index(value)
             if not -(1 << 63) <= number < 1 << 64:
                 raise ValueError(f"{number} does not fit 64 bits")
@@ -414,8 +415,8 @@ class Encoder:
         numbers: list[tuple[int, Any]] = []
         for key, item in value.items():
             if isinstance(key, str):
-                texts.append((_encoded(key, "the key of a map"), item))
-            elif _is_integer(key):
+                texts.append((encoded(key, "the key of a map"), item))
+            elif is_integer(key):
                 numbers.append((operator.index(key), item))
             else:
                 raise TypeError(f"the keys of a map are strings or integers, not {type(key).__name__}")
@@ -461,10 +462,10 @@ class Encoder:
         for number, field in enumerate(struct.fields):
             elements.element_string8(body, field.name.encode())
             item = None if value is None else _item(source, struct, value, number)
-            self._plain(body, field.type, item, _Place(struct, field), depth)
+            self._plain(body, field.type, item, Place(struct, field), depth)
         elements.body8(out, 0xE0, body)
 
-    def _plain(self, out: bytearray, kind: FieldType, value: Any, place: _Place, depth: int) -> None:
+    def _plain(self, out: bytearray, kind: FieldType, value: Any, place: Place, depth: int) -> None:
         """Write a value of a known type as a dynamic one."""
         code = kind.code
         if code == TypeCode.RECORD:
@@ -477,11 +478,11 @@ class Encoder:
         if value is None:
             out.append(0xF0)
         elif code == TypeCode.STRING:
-            elements.element_string8(out, _text(value, place))
+            elements.element_string8(out, text_of(value, place))
         elif code == TypeCode.BYTES:
-            self._dynamic(out, _bytes(value, place), depth)
+            self._dynamic(out, bytes_of(value, place), depth)
         elif code < TypeCode.STRING:
-            number = _wire_integer(code, value, place)
+            number = wire_integer(code, value, place)
             if code == TypeCode.BOOL:
                 out.append(0xF1 if number else 0xF2)
             else:
@@ -495,7 +496,7 @@ class Encoder:
         elif code == TypeCode.MAP:
             self._plain_map(out, kind, value, place, depth)
         elif TypeCode.LIST_I8 <= code <= TypeCode.LIST_U64:
-            self._dynamic_list(out, _integers(_ELEMENT[code], value, place).tolist(), depth)
+            self._dynamic_list(out, integers_of(_ELEMENT[code], value, place).tolist(), depth)
         else:
             self._dynamic(out, value, depth)
 
@@ -507,14 +508,14 @@ class Encoder:
             self._record_map(body, index, row, depth)
         elements.body8(out, 0xC0, body)
 
-    def _plain_map(self, out: bytearray, kind: FieldType, value: Any, place: _Place, depth: int) -> None:
+    def _plain_map(self, out: bytearray, kind: FieldType, value: Any, place: Place, depth: int) -> None:
         """Write a typed map as a dynamic one: the entries of a map of f32 stay f32."""
         code = TypeCode(kind.value_code) if kind.value_code >= 0 else _WIDEST[MapKind(kind.value_kind)]
         inner = _deeper(depth)
         body = bytearray()
         write_len(body, len(value))
         keyed = [
-            (_encoded(k, "a key") if isinstance(k, str) else operator.index(k), v) for k, v in value.items()
+            (encoded(k, "a key") if isinstance(k, str) else operator.index(k), v) for k, v in value.items()
         ]
         for key, item in sorted(keyed, key=operator.itemgetter(0)):
             if isinstance(key, bytes):
@@ -566,17 +567,6 @@ def _item(source: RecordSource | None, struct: StructDef, value: Any, place: int
     return getattr(value, source.fields[place].attribute)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A field, for messages."""
-
-    struct: StructDef
-    field: FieldDef
-
-    def __str__(self) -> str:
-        return f"{self.struct.name}.{self.field.name}" if self.struct.name else f"field {self.field.name!r}"
-
-
 def _element(out: bytearray, code: int, number: int, *, k8: bool) -> None:
     if k8:
         elements.element_integer8(out, number)
@@ -590,85 +580,8 @@ def _deeper(depth: int) -> int:
     return depth + 1
 
 
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
 def _is_table(value: Any) -> bool:
     """Whether `value` has named columns: Arrow and pandas tables, structured arrays."""
     if isinstance(value, np.ndarray):
         return value.dtype.names is not None
     return hasattr(value, "__arrow_c_stream__") or (hasattr(value, "iloc") and hasattr(value, "columns"))
-
-
-def _encoded(text: str, place: object) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{place}: text with lone surrogates is no UTF-8") from None
-
-
-def _text(value: Any, place: _Place) -> bytes:
-    if isinstance(value, str):
-        return _encoded(value, place)
-    if isinstance(
-        value, bytes
-    ):  # strings are bytes on the wire; a reader may hand out ones that are no UTF-8
-        return value
-    raise TypeError(f"{place}: a string is expected, not {type(value).__name__}")
-
-
-def _bytes(value: Any, place: _Place) -> bytes:
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
-    raise TypeError(f"{place}: bytes are expected, not {type(value).__name__}")
-
-
-def _wire_integer(code: int, value: Any, place: _Place) -> int:
-    """Return a scalar as the integer that the wire has for it; range checked."""
-    if code == TypeCode.BOOL:
-        if not isinstance(value, (bool, np.bool_)):
-            raise TypeError(f"{place}: a bool is expected, not {type(value).__name__}")
-        return int(value)
-    if code >= TypeCode.F32:
-        if not isinstance(value, (float, int, np.floating, np.integer)) or isinstance(value, bool):
-            raise TypeError(f"{place}: a number is expected, not {type(value).__name__}")
-        try:
-            if code == TypeCode.F64:
-                return elements.reversed_f64(float(value))
-            if isinstance(value, np.float32):
-                return elements.reversed_f32(value)
-            return int.from_bytes(_struct.pack(">f", value), "little")
-        except OverflowError:
-            raise ValueError(f"{place}: {value} is too large") from None
-    if not _is_integer(value):
-        raise TypeError(f"{place}: an integer is expected, not {type(value).__name__}")
-    low, high = INTEGER_RANGE[code]
-    if not low <= value <= high:
-        raise ValueError(f"{place}: {value} is outside of {TypeCode(code).name.lower()}")
-    return operator.index(value)
-
-
-def _integers(code: int, values: Any, place: _Place) -> NDArray[np.generic]:
-    """Return a list of integers as an array of its element type, each one range checked."""
-    wanted = _NUMPY[code]
-    if isinstance(values, np.ndarray):
-        if values.dtype.kind not in "iu" or values.ndim != 1:
-            raise TypeError(f"{place}: a one-dimensional array of integers is expected")
-        values = values.tolist() if values.dtype != wanted else values
-    if isinstance(values, np.ndarray):
-        return np.ascontiguousarray(values)
-    return np.array([_wire_integer(code, value, place) for value in values], wanted)
-
-
-def _column(code: TypeCode, values: list[Any], place: _Place) -> NDArray[Any]:
-    """Return a column as the integers that the column codec gets: floats as their bit patterns (colbin.md 7)."""
-    zero = False if code == TypeCode.BOOL else 0
-    checked = [_wire_integer(code, zero if value is None else value, place) for value in values]
-    if code == TypeCode.F64:
-        return np.array(checked, "<u8").byteswap().view(np.int64)
-    if code == TypeCode.F32:
-        return np.array(checked, "<u4").byteswap().astype(np.int64)
-    if code == TypeCode.U64:
-        return np.array(checked, np.uint64).view(np.int64)
-    return np.array(checked, np.int64)

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from .encode import encode_value
+from .codec import SchemaCodec
 from .schema import MAX_FIELDS, FieldDef, FieldType, Section, SectionBuilder, StructDef, TypeCode
 
 __all__ = ["MAX_DOCUMENT_NESTING", "InferenceWarning", "from_json", "infer"]
@@ -64,7 +64,7 @@ def from_json(text: str | bytes | bytearray | memoryview, *, packed5: bool = Fal
     'd40f010002000269640401046e616d650b0901100161'
     """
     section, value = _typed(_parsed(text), own=True)
-    return encode_value(section, value, packed5=packed5, self_describing=True)
+    return SchemaCodec(section).encode_self_describing(value, packed5=packed5)
 
 
 def infer(document: Any, *, packed5: bool = False) -> tuple[Section, bytes]:
@@ -90,7 +90,7 @@ def infer(document: Any, *, packed5: bool = False) -> tuple[Section, bytes]:
     """
     text = isinstance(document, (str, bytes, bytearray, memoryview))
     section, value = _typed(_parsed(document) if text else document, own=text)
-    return section, encode_value(section, value, packed5=packed5)
+    return section, SchemaCodec(section).encode(value, packed5=packed5)
 
 
 def _typed(value: Any, *, own: bool) -> tuple[Section, Any]:

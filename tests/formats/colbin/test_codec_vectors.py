@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -145,3 +147,16 @@ def test_rows_of_the_corpus_have_the_sizes_of_the_reference(shared):
     for table, size in sizes.items():
         data = json.loads((shared / "vectors" / "colbin" / "corpus" / f"{table}.json").read_text())
         assert sum(len(row) // 2 for row in data["rows"]) == size
+
+
+@pytest.mark.parametrize("name", ["hostile", "mutated"])
+def test_bad_bytes_ask_for_little_memory(shared, name):
+    found = [(case.get("section"), bytes.fromhex(case["message"])) for case in cases(shared, name)]
+    tracemalloc.start()
+    try:
+        for section, message in found:
+            with contextlib.suppress(FormatError):
+                decode(bytes.fromhex(section) if section else None, message, errors="surrogateescape")
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()

@@ -6,7 +6,7 @@ import json
 import warnings
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from colstore_io.formats.colbin.infer import InferenceWarning, from_json, infer
@@ -76,7 +76,7 @@ def same(document, back):
 
 
 @given(SHAPES.flatmap(lambda shape: shape))
-@settings(max_examples=150)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 def test_documents_come_back(document):
     text = json.dumps(document)
     try:
@@ -89,7 +89,7 @@ def test_documents_come_back(document):
 
 @given(st.recursive(st.none() | INTEGERS | FLOATS | STRINGS | st.booleans(),
                     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4)))  # fmt: skip
-@settings(max_examples=150)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 def test_any_document_is_taken_or_refused(document):
     try:
         message = quietly(json.dumps(document))

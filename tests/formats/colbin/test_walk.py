@@ -8,7 +8,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from colstore_io.errors import FormatError
@@ -48,6 +48,29 @@ def test_single_floats_read_back(value):
     text = spell_f32(np.float32(value))
     assert np.float32(text) == np.float32(value)
     assert len(text.partition("e")[0].replace("-", "").replace(".", "").strip("0")) <= 9
+
+
+FLOATS = Section(
+    (
+        StructDef(
+            "",
+            (FieldDef("a", 0, FieldType.scalar(TypeCode.F64)), FieldDef("b", 1, FieldType.scalar(9))),
+            False,
+        ),
+    )
+)
+
+
+@given(
+    st.floats()
+    | st.integers(-(10**6), 10**6).map(lambda n: n / 100)
+    | st.integers(-(2**60), 2**60).map(float),
+    st.floats(width=32) | st.integers(-9999, 9999).map(lambda n: float(np.float32(n / 10))),
+)
+def test_kernel_and_twin_spell_floats_alike(double, single):
+    message = b"\xd0\x0f" + struct.pack(">d", double) + b"\x1b" + struct.pack(">f", single)
+    by_kernel, by_twin = both(FLOATS, message)
+    assert by_kernel == by_twin
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
@@ -218,7 +241,7 @@ def test_deep_stacks_of_the_caller_are_no_recursion_error(shared, monkeypatch):
 
 
 @given(st.data())
-@settings(max_examples=300)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 def test_damaged_messages_are_read_or_refused(shared_messages, data):
     section, message = data.draw(st.sampled_from(shared_messages))
     changed = bytearray(message)
