@@ -701,7 +701,7 @@ static void copy_string_lists(const uint8_t *data, int64_t length, const int64_t
     for (uint64_t i = 0; i < v.count; i++) {
       uint64_t size = 0;
       (void)read_len(&p, data + length, &size);
-      memcpy(out + at, p, size);
+      if (size) memcpy(out + at, p, size);
       p += size;
       at += (int64_t)size;
       offsets[++elements] = at;
@@ -854,7 +854,7 @@ KERNEL_INLINE uint8_t *write_elements(uint8_t *p, const int64_t *inner, const ui
   for (int64_t i = begin; i < end; i++) {
     int64_t size = inner[i + 1] - inner[i];
     p = write_len(p, (uint64_t)size);
-    memcpy(p, bytes + inner[i], (size_t)size);
+    if (size) memcpy(p, bytes + inner[i], (size_t)size); /* without any text there may be no memory */
     p += size;
   }
   return p;
@@ -952,7 +952,7 @@ static uint8_t *write_run(const record_writer *w, int32_t number, int64_t row, u
     } else {
       uint64_t size = (uint64_t)(end - begin);
       p = k8 ? write_k8_size(p, key, 0x90, size) : write_k4_size(p, key, size);
-      memcpy(p, c->bytes + begin, size);
+      if (size) memcpy(p, c->bytes + begin, size);
       p += size;
     }
   }
