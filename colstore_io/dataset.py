@@ -20,6 +20,7 @@ from .errors import FormatError
 from .fields import Schema
 from .formats import ShardMeta, Statistics
 from .formats.cstore.probe import holds_record
+from .formats.cstore.reader import HeaderInfo
 from .formats.siblings import Siblings
 from .kernels import compare
 from .kernels import segments as kernels
@@ -504,6 +505,8 @@ def _only_appended(plan: DatasetPlan, number: int, file: LocalFile) -> bool:
             or header.n_records < entry.records
             or header.committed_rows < entry.rows
         ):
+            return False
+        if not isinstance(header, HeaderInfo):  # another format now
             return False
         planned = np.flatnonzero(plan.segments.file == number)
         return all(

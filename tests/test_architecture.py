@@ -10,7 +10,7 @@ import pytest
 import colstore_io
 
 FLOORS = [
-    ("errors", "threads", "config", "buffers", "tuning", "kernels", "kernels_numpy"),
+    ("errors", "threads", "config", "buffers", "tuning", "kernels", "kernels_numpy", "kernels_numpy_columns"),
     ("storage", "fields", "arrays"),
     ("formats",),
     ("segments", "selection"),

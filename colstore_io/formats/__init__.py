@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..storage import ByteFile, Location
+    from .columns.reader import ColumnsHeader
     from .cstore.reader import HeaderInfo
 
 _OLDER_MAGICS = {
@@ -412,7 +413,7 @@ class Format(Protocol):
         """Return bounds per `BLOCK_ROWS` rows of each file, from its index; None where it has none that fits."""
         ...
 
-    def read_header(self, file: ByteFile, head: memoryview) -> HeaderInfo:
+    def read_header(self, file: ByteFile, head: memoryview) -> HeaderInfo | ColumnsHeader:
         """Return what the header of one file says, without looking at its records."""
         ...
 
