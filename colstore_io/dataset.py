@@ -134,6 +134,7 @@ class Source:
         self.plan = plan
         self.files: Sequence[ByteFile] = files if isinstance(files, LocalFiles) else tuple(files)
         self.metas: Sequence[ShardMeta] = metas if isinstance(metas, Siblings) else tuple(metas)
+        self.partitions: tuple[Mapping[str, Any] | None, ...] = ()
         self.backend = backend
         self.max_workers = max_workers
         self._prepare()
@@ -168,6 +169,7 @@ class Source:
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.plan, self.files, self.backend, self.max_workers = state
         self.metas = ()
+        self.partitions = ()
         self._prepare()
 
     @property
@@ -450,8 +452,21 @@ class Source:
         """
         known = self.statistics
         if not any(s is not None and name in s.minimum for s in known):
-            return None
+            return self._partition_bounds(name)
         return _joined_statistics(known, self._segments_of_file, name)
+
+    def _partition_bounds(self, name: str) -> Mapping[str, NDArray[Any]] | None:
+        """Return the bounds of a text column by which a manifest has put files into folders; None without one."""
+        if not self.partitions or name not in self.schema or self.schema[name].dtype.kind not in "UO":
+            return None
+        values = [None if partition is None else partition.get(name) for partition in self.partitions]
+        usable = np.repeat([isinstance(value, str) for value in values], self._segments_of_file)
+        if not usable.any():
+            return None
+        bound = np.repeat(
+            np.array([v if isinstance(v, str) else "" for v in values], np.str_), self._segments_of_file
+        )
+        return {"minimum": bound, "maximum": bound, "usable": usable}
 
     def null_counts_of(self, name: str) -> NDArray[np.int64] | None:
         """Return the number of nulls of a column per segment, None where a file does not say."""

@@ -144,8 +144,11 @@ def open_source(path: Any, options: OpenOptions) -> Opened:
     if is_buffer(path) or is_stream_object(path):
         file, head = storage.open_file(path, io=IOStats())
         return Opened(_source([file], [head], options), "file", (file.spelling,))
-    kind, locations = _locate(path, options)
-    return Opened(open_locations(locations, options), kind, tuple(x.spelling for x in locations))
+    kind, locations, partitions = _locate(path, options)
+    source = open_locations(locations, options)
+    if len(partitions) == len(source.files):  # else an empty file was skipped
+        source.partitions = partitions
+    return Opened(source, kind, tuple(x.spelling for x in locations))
 
 
 def open_paths(paths: Sequence[Any], options: OpenOptions) -> Opened:
@@ -177,7 +180,11 @@ def is_stream_object(source: object) -> bool:
     return hasattr(source, "read") and hasattr(source, "seek") and not hasattr(source, "fs")
 
 
-def _locate(path: Any, options: OpenOptions) -> tuple[str, Sequence[Location]]:
+_Partitions = tuple[Mapping[str, Any] | None, ...]
+"""For each file, what a manifest says that its folders stand for; empty without a manifest."""
+
+
+def _locate(path: Any, options: OpenOptions) -> tuple[str, Sequence[Location], _Partitions]:
     if not isinstance(path, (str, os.PathLike)) and not hasattr(path, "fs"):
         raise TypeError(
             f"open() accepts a path, URL, bytes, a binary file object or a list, got {type(path).__name__}"
@@ -186,16 +193,21 @@ def _locate(path: Any, options: OpenOptions) -> tuple[str, Sequence[Location]]:
     if found.kind == "file":
         location = found.locations[0]
         if _GENERATION.fullmatch(location.path.rpartition("/")[2]):
-            return "dataset", manifest.member_locations(manifest.read_generation(location), location)
-        return "file", found.locations
+            generation = manifest.read_generation(location)
+            return "dataset", manifest.member_locations(generation, location), _partitions(generation)
+        return "file", found.locations, ()
     if found.kind == "directory" and found.root is not None and not options.ignore_manifest:
         # The listing that found the members has told whether there is a manifest at all.
         names = (location.path.rpartition("/")[2] for location in found.hidden)
         known = any(_GENERATION.fullmatch(name) for name in names)
-        generation = manifest.newest_generation(found.root) if known else None
-        if generation is not None:
-            return "dataset", manifest.member_locations(generation, found.root)
-    return "dataset", found.locations
+        newest = manifest.newest_generation(found.root) if known else None
+        if newest is not None:
+            return "dataset", manifest.member_locations(newest, found.root), _partitions(newest)
+    return "dataset", found.locations, ()
+
+
+def _partitions(generation: manifest.GenerationManifest) -> _Partitions:
+    return tuple(entry.partition for entry in generation.files) if generation.partition_on else ()
 
 
 def open_locations(locations: Sequence[Location], options: OpenOptions) -> Source:

@@ -19,7 +19,7 @@ FLOORS = [
     ("cold", "decoding", "gather", "materialise", "ranges", "reductions"),
     ("rows", "convert", "convert_pandas", "feeding", "plain", "preview"),
     ("column", "views", "tables"),
-    ("api",),
+    ("api", "colbin"),
     ("cli", "calibrate", "integrations"),
 ]
 FLOOR_OF = {module: floor for floor, modules in enumerate(FLOORS) for module in modules}

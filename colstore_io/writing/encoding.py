@@ -55,10 +55,19 @@ def _columns_encoder() -> Callable[..., FileEncoder]:
     return ColumnsEncoder
 
 
-ENCODERS: dict[str, Callable[[], Callable[..., FileEncoder]]] = {"columns": _columns_encoder}
+def _colbin_encoder() -> Callable[..., FileEncoder]:
+    from ..formats.colbin.encoder import LogEncoder
+
+    return LogEncoder
+
+
+ENCODERS: dict[str, Callable[[], Callable[..., FileEncoder]]] = {
+    "columns": _columns_encoder,
+    "colbin": _colbin_encoder,
+}
 """Encoders by format name; each is imported when it is first used."""
 
-SUFFIXES = {".abcd": "columns"}
+SUFFIXES = {".abcd": "columns", ".colbin": "colbin"}
 
 
 def format_of_path(path: str | os.PathLike[str]) -> str:
@@ -73,7 +82,7 @@ def format_of_path(path: str | os.PathLike[str]) -> str:
     if suffix in SUFFIXES:
         return SUFFIXES[suffix]
     raise ValueError(
-        f"{suffix or 'no suffix'!r} does not tell the format; say format='columns', or use .abcd"
+        f"{suffix or 'no suffix'!r} does not tell the format; say format='columns' or 'colbin', or use .abcd or .colbin"
     )
 
 
