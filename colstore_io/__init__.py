@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import config
+    from . import colbin, config
     from .api import (
         Info,
         append,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         UnsupportedFeatureError,
         WriterLockedError,
     )
+    from .formats.colbin.markers import f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
     from .predicate import col
     from .tables import Dataset, Reader
     from .views import ColumnView, TableView
@@ -77,16 +78,27 @@ __all__ = [
     "append",
     "appender",
     "col",
+    "colbin",
     "compact",
     "concat",
     "config",
     "create",
+    "f32",
+    "f64",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
     "index",
     "info",
     "open",
     "recreate",
     "schema",
     "store",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
     "update",
     "vacuum",
     "verify",
@@ -94,6 +106,7 @@ __all__ = [
 
 # Loaded on first use (PEP 562): xarray and fsspec import every plug-in's package just to list what there is.
 _HOMES = {
+    "formats.colbin.markers": ("f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"),
     "predicate": ("col",),
     "tables": ("Dataset", "Reader"),
     "views": ("ColumnView", "TableView"),
@@ -113,8 +126,8 @@ def __getattr__(name: str) -> Any:
             value = "0+unknown"
     elif name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    elif name == "config":
-        value = importlib.import_module(".config", __name__)
+    elif name in ("colbin", "config"):
+        value = importlib.import_module(f".{name}", __name__)
     else:
         home = _HOME_OF.get(name, "errors" if name.endswith(("Error", "Warning")) else "api")
         value = getattr(importlib.import_module(f".{home}", __name__), name)

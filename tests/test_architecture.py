@@ -10,16 +10,16 @@ import pytest
 import colstore_io
 
 FLOORS = [
-    ("errors", "threads", "config", "buffers", "tuning", "kernels", "kernels_numpy"),
+    ("errors", "threads", "config", "buffers", "tuning", "kernels", "kernels_numpy", "kernels_numpy_columns"),
     ("storage", "fields", "arrays"),
     ("formats",),
     ("segments", "selection"),
     ("predicate", "ingest", "writing"),
     ("plan", "dataset", "opening"),
-    ("cold", "decoding", "gather", "materialise", "ranges"),
+    ("cold", "decoding", "gather", "materialise", "ranges", "reductions"),
     ("rows", "convert", "convert_pandas", "feeding", "plain", "preview"),
     ("column", "views", "tables"),
-    ("api",),
+    ("api", "colbin"),
     ("cli", "calibrate", "integrations"),
 ]
 FLOOR_OF = {module: floor for floor, modules in enumerate(FLOORS) for module in modules}

@@ -194,12 +194,12 @@ def _from_numpy(name: str, data: NDArray[Any]) -> tuple[ColumnData, Field]:
         if plain.dtype.kind == "V":
             raise TypeError(f"column {name!r} has dtype {plain.dtype}; store each of its fields as a column")
         try:
-            native = (
-                plain.astype(plain.dtype.newbyteorder("="), copy=False) if plain.dtype.kind != "T" else plain
-            )
-            return _from_arrow(
-                name, pa.array(native.astype(object) if native.dtype.kind == "T" else native, mask=mask)
-            )
+            if plain.dtype.kind == "T":
+                native = plain.astype(object)
+            else:
+                # A copy where Arrow would take the values as they are: the array is the caller's.
+                native = plain.astype(plain.dtype.newbyteorder("="), copy=mask is not None)
+            return _from_arrow(name, pa.array(native, mask=mask))
         except UnicodeError:
             raise _lone_surrogate(name) from None
         except pa.ArrowNotImplementedError:

@@ -1,9 +1,9 @@
 """The columns format (magic ``ABCD``): row groups of encoded, compressed column chunks (columns.md).
 
 ``tags`` are the numbers in a file, ``frame`` what stands around the chunks, ``gob`` and ``footer`` the footer,
-``statistics`` its bounds, ``chunk`` the header of a chunk, ``decompress`` blocks, ``decode`` and ``variable`` streams to
-columns, ``pipeline`` both on several threads, ``decoder`` a whole file, ``reader`` many files at once, ``inspect`` and
-``verify`` what people ask.
+``statistics`` its bounds, ``chunk`` the header of a chunk, ``decompress`` blocks, ``decode`` and ``variable`` streams
+to columns, ``pipeline`` both on several threads, ``decoder`` a whole file, ``reader`` many files at once, ``inspect``
+and ``verify`` what people ask.
 """
 
 from __future__ import annotations

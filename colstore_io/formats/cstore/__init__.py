@@ -30,7 +30,7 @@ class CstoreFormat:
 
     def read_metadata(
         self, files: Sequence[ByteFile], heads: Sequence[memoryview], options: ReadOptions | None = None
-    ) -> list[ShardMeta]:
+    ) -> Sequence[ShardMeta]:
         """Return what the files hold; see `reader.read_metadata`. None of the options concerns this format."""
         del options
         return read_metadata(files, heads, index=True)
