@@ -112,4 +112,15 @@ static int open_frames(const uint8_t *data, int64_t length, int64_t base, int64_
   return FRAMES_OK;
 }
 
+/* The last of n frames that is sound; -1 when none is. */
+static int64_t last_sound_frame(const uint8_t *data, int64_t length, int64_t base, int64_t n, const int64_t *offset,
+                                const int64_t *size, const int64_t *rows) {
+  int64_t start, bytes, bad;
+  uint8_t zstd;
+  while (n-- > 0)
+    if (open_frames(data, length, base, 1, offset + n, size + n, rows + n, &start, &bytes, &zstd, &bad) == FRAMES_OK)
+      return n;
+  return -1;
+}
+
 #endif

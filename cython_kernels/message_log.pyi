@@ -45,3 +45,8 @@ def open_all(
 
     Returns (0, -1), or `CRC` or `CHANGED` and the first bad frame's number.
     """
+
+def last_sound(
+    data: Buffer, base: int, offset: NDArray[np.int64], size: NDArray[np.int64], rows: NDArray[np.int64]
+) -> int:
+    """Return the number of the last frame that `open_all` would accept, -1 if there is none; from the end backwards."""

@@ -14,6 +14,8 @@ cdef extern from "message_log.h" nogil:
     int open_frames(const uint8_t *data, int64_t length, int64_t base, int64_t n, const int64_t *offset,
                     const int64_t *size, const int64_t *rows, int64_t *start, int64_t *bytes, uint8_t *zstd,
                     int64_t *bad)
+    int64_t last_sound_frame(const uint8_t *data, int64_t length, int64_t base, int64_t n, const int64_t *offset,
+                             const int64_t *size, const int64_t *rows)
 
 frame_crc_init()
 
@@ -61,3 +63,15 @@ def open_all(const uint8_t[::1] data not None, int64_t base, const int64_t[::1] 
         code = open_frames(&data[0], data.shape[0], base, n, &offset[0], &size[0], &rows[0], &start[0], &length[0],
                            &zstd[0], &bad)
     return code, (bad if code else -1)
+
+
+def last_sound(const uint8_t[::1] data not None, int64_t base, const int64_t[::1] offset not None,
+               const int64_t[::1] size not None, const int64_t[::1] rows not None):
+    cdef int64_t n = offset.shape[0], last
+    if not n == size.shape[0] == rows.shape[0]:
+        raise ValueError("all arrays must have the same length")
+    if n == 0 or data.shape[0] == 0:
+        return -1
+    with nogil:
+        last = last_sound_frame(&data[0], data.shape[0], base, n, &offset[0], &size[0], &rows[0])
+    return last

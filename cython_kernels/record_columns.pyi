@@ -24,7 +24,9 @@ class Layout:
     n_fields: int
     def __init__(self, record_types: Sequence[tuple[bool, Sequence[tuple[int, int, bool, int]]]]) -> None: ...
 
-Target = tuple[NDArray[Any] | None, NDArray[np.uint8] | None, NDArray[np.int64] | None, NDArray[np.int64] | None]
+Target = tuple[
+    NDArray[Any] | None, NDArray[np.uint8] | None, NDArray[np.int64] | None, NDArray[np.int64] | None
+]
 """Of a column of fixed width: its values as bytes, zeroed; validity bytes, zeroed, of optionals. Of one of variable
 length: None, validity, and two zeroed arrays that get, by row, 2 * offset + k8 of the value's code byte, and its size
 (bytes of text, elements of lists)."""
@@ -87,7 +89,9 @@ def read_table(
     the field of a column that is wrong.
     """
 
-def locate(layout: Layout, data: Buffer, begin: int, end: int, k8: bool, key: int) -> tuple[int, int, int, int]:
+def locate(
+    layout: Layout, data: Buffer, begin: int, end: int, k8: bool, key: int
+) -> tuple[int, int, int, int]:
     """Find the composite field `key` of the record ``data[begin:end]``.
 
     Returns (0, code or descriptor, start, stop) of its body, the code being -1 when it is absent; or
@@ -95,7 +99,13 @@ def locate(layout: Layout, data: Buffer, begin: int, end: int, k8: bool, key: in
     """
 
 def string_column(
-    data: Buffer, begin: int, length: int, rows: int, offsets: NDArray[Any], out: NDArray[np.uint8], base: int = 0
+    data: Buffer,
+    begin: int,
+    length: int,
+    rows: int,
+    offsets: NDArray[Any],
+    out: NDArray[np.uint8],
+    base: int = 0,
 ) -> int:
     """Copy the elements of a text column to Arrow's layout; return the bytes written to `out`.
 
@@ -138,7 +148,9 @@ Source = tuple[
 """Values (of lists: elements) as bytes; validity bytes; offsets by row into bytes or elements; of lists of strings, the
 offsets of their elements; bytes."""
 
-def write_list(layout: Layout, columns: Sequence[Source], begin: int, end: int, out: NDArray[np.uint8]) -> int:
+def write_list(
+    layout: Layout, columns: Sequence[Source], begin: int, end: int, out: NDArray[np.uint8]
+) -> int:
     """Write rows [begin, end) as the elements of a list in a four-bit run: LEN and run each; return the bytes.
 
     The caller gives `out` room for the worst case, and offsets that fit their bytes and elements: neither is checked.

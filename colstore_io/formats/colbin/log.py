@@ -49,6 +49,8 @@ _TRAILER_MAGIC = b"\x89COLIDX\n"
 _HEAD = struct.Struct("<8sHHIII")
 _TRAILER = struct.Struct("<QII8s")
 _ZSTD, _ROWS = 1 << 28, 1 << 29
+_MAX_BOUNDS = 1 << 24
+"""Frames times columns whose bounds are kept: constant columns could claim very many of them in a few bytes."""
 _BLOCK = 8 << 20
 """Bytes read at a time when walking a file that cannot be mapped."""
 
@@ -246,12 +248,13 @@ def encode_index(frames: Frames) -> bytes:
         data = column_codec.encode(np.ascontiguousarray(values))
         return len(data).to_bytes(4, "little") + data
 
+    kept = frames.bounds if len(frames.size) * len(frames.bounds) <= _MAX_BOUNDS else {}
     parts = [
-        struct.pack("<II", len(frames.size), len(frames.bounds)),
+        struct.pack("<II", len(frames.size), len(kept)),
         column(frames.size),
         column(frames.rows),
     ]
-    for number, bounds in frames.bounds.items():
+    for number, bounds in kept.items():
         parts += [
             number.to_bytes(4, "little"),
             bounds.minimum.dtype.str[1:].encode(),
@@ -305,6 +308,8 @@ def read_index(index: Buffer, trailer: Buffer, begin: int) -> Frames | None:
         bounds: dict[int, Bounds] = {}
         if n_bounds > 256:
             return None
+        if count * n_bounds > _MAX_BOUNDS:
+            n_bounds, at = 0, len(index)
         for _ in range(n_bounds):
             number = int.from_bytes(view[at : at + 4], "little")
             dtype = np.dtype(bytes(view[at + 4 : at + 6]).decode("ascii"))
@@ -369,9 +374,26 @@ def _walk(file: ByteFile, begin: int) -> Frames:
 
 def last_whole(file: ByteFile, frames: Frames) -> Frames:
     """Drop frames from the end until the checksum of the last one fits."""
-    keep = len(frames.size)
-    while keep and check_frames(file, frames, keep - 1, keep) is not None:
-        keep -= 1
+    from ...kernels import message_log as kernel
+
+    keep, many = len(frames.size), 1
+    while keep:
+        # One frame at first, which fits nearly always; what is damaged may look like very many.
+        stop = int(frames.offset[keep - 1] + frames.size[keep - 1])
+        reach = int(np.searchsorted(frames.offset, stop - _BLOCK))
+        low = min(max(keep - many, reach, 0), keep - 1)
+        base = int(frames.offset[low])
+        last = kernel.last_sound(
+            file.read(base, stop - base),
+            base,
+            frames.offset[low:keep],
+            frames.size[low:keep],
+            frames.rows[low:keep],
+        )
+        if last >= 0:
+            keep = low + last + 1
+            break
+        keep, many = low, min(many * 8, 1 << 20)
     if keep == len(frames.size):
         return frames
     end = int(frames.offset[keep])

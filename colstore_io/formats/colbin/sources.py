@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import SchemaMismatchError
+from ...fields import native
 from .layout import SCALAR_DTYPES, RecordColumn
 from .schema import FieldDef, FieldType, Section, StructDef, TypeCode
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ColumnSource", "column_source", "named_columns", "rows_section", "scalar_code"]
 
-_CODE_OF = {dtype.str[1:]: code for code, dtype in enumerate(SCALAR_DTYPES)}
+_CODE_OF = {dtype: code for code, dtype in enumerate(SCALAR_DTYPES)}
 _LIST_CODES = {"i1": 13, "i2": 14, "i4": 15, "i8": 16, "u2": 17, "u4": 18, "u8": 19}
 _NO_BYTES: NDArray[np.uint8] = np.empty(0, np.uint8)
 
@@ -137,7 +138,9 @@ def column_source(name: str, data: Any, *, like: RecordColumn | None = None) -> 
 
 def scalar_code(name: str, dtype: np.dtype[Any]) -> int:
     """Return the type code of a column of booleans, integers, float32 or float64; `TypeError` for other dtypes."""
-    code = _CODE_OF.get(dtype.str[1:])
+    code = _CODE_OF.get(dtype)
+    if code is None:
+        code = _CODE_OF.get(native(dtype))
     if code is None:
         raise TypeError(f"column {name!r}: colbin has no type for {dtype}; convert it first")
     return code

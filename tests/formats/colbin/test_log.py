@@ -365,3 +365,25 @@ def test_a_file_that_is_one_message_opens(tmp_path, shared):
     path.write_bytes(bytes.fromhex("d4" + case["section"] + case["rows"][0][2:]))
     row = cs.open(path)[:].arrow().to_pylist()[0]
     assert row == case["rows_json"][0]
+
+
+def test_very_many_false_frames_are_dropped_quickly():
+    parts, _ = pieces(9, 2)
+    false = b"\x01\0\0\0" + b"crc!" + b"\xd0"
+    data = b"".join(parts) + false * 200_000
+    _, meta = opened(data)
+    assert meta.n_rows == 11
+    assert meta.committed_end == sum(map(len, parts))
+
+
+def test_an_index_of_very_many_bounds_is_kept_without_them(monkeypatch):
+    parts, end = pieces(9, 2)
+    data = b"".join(parts) + end
+    assert opened(data)[1].statistics is not None
+    monkeypatch.setattr(log_module, "_MAX_BOUNDS", 1)
+    _, meta = opened(data)
+    assert (meta.n_rows, meta.statistics) == (11, None)
+    assert FORMAT.read_header(MemoryFile(data), memoryview(data)).indexed
+    parts, end = pieces(9, 2)
+    monkeypatch.undo()
+    assert opened(b"".join(parts) + end)[1].statistics is None
