@@ -10,9 +10,11 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import numpy as np
 from dask._task_spec import Task
 from dask.dataframe.dask_expr._expr import (
     Filter,
+    Head,
     Index,
     Lengths,
     Literal,
@@ -189,10 +191,25 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
         if self.filters is None and isinstance(parent, Lengths | Len):
             lengths = self.plan.lengths(self._partitions)
             return Literal(lengths) if isinstance(parent, Lengths) else Literal(sum(lengths))
+        if type(parent) is Head and self.filters is None:
+            return self._first_rows(parent)
         how = _REDUCTIONS.get(type(parent))
         if how is not None and can_reduce(self, parent, how):
             return ReduceColstore(self, how, parent._meta)
         return None
+
+    def _first_rows(self, parent: Any) -> Any:
+        """Return the reader of so many rows of the first partition, if it has as many (else Dask warns)."""
+        plan: FramePlan = self.plan
+        first = self._partitions[0]
+        begin, end = int(plan.bounds[first]), int(plan.bounds[first + 1])
+        if parent.operand("npartitions") != 1 or not 0 <= parent.n <= end - begin:
+            return None
+        divisions = None if plan.divisions is None else plan.divisions[first : first + 2]
+        few = FramePlan(
+            plan.source, np.array([begin, begin + parent.n], np.int64), divisions, plan.block_bytes
+        )
+        return self.substitute_parameters({"plan": few, "_partitions": None, "_span": None})
 
     def _for_index(self, parent: Any, dependents: Any) -> Any:
         needed: Any = determine_column_projection(self, parent, dependents)

@@ -385,12 +385,27 @@ def test_one_partition_reads_one_record(counted):
     read = counted.io.bytes - before
     rows = int(counted.source.plan.segments.rows[3])
     assert read <= rows * counted.source.plan.row_bytes()
-    before = counted.io.bytes
-    df.head(2)
-    assert (
-        counted.io.bytes - before
-        <= int(counted.source.plan.segments.rows[0]) * counted.source.plan.row_bytes()
-    )
+    pd.testing.assert_frame_equal(df.head(1), df.compute().head(1))
+    assert df.partitions[2:].f.head(1).index.tolist() == [int(counted.source.plan.segments.row_start[2])]
+
+
+def test_head_reads_the_rows_that_it_shows(tmp_path):
+    path = tmp_path / "head.cstore"
+    cs.store({"x": np.arange(100_000), "y": np.arange(100_000.0)}, path)
+    fsspec.filesystem("memory").pipe_file("/push/head.cstore", path.read_bytes())
+    with cs.open("memory://push/head.cstore") as table:
+        df = read_colstore(table, blocksize=200_000)
+        before = table.io.bytes
+        assert df.x.head(7).tolist() == list(range(7))
+        assert (df.x + 1).head(0).tolist() == []
+        assert df.partitions[1].x.head(2).tolist() == [df.divisions[1], df.divisions[1] + 1]
+        assert table.io.bytes - before == 9 * 8
+        frame = df.head()
+        pd.testing.assert_frame_equal(frame, df.compute().head())
+        assert df.x.head(3, npartitions=2).tolist() == [0, 1, 2]
+        with pytest.warns(UserWarning, match="Insufficient"):
+            assert len(df.head(20_000)) < 20_000
+        assert df[df.x > 5].x.head(2).tolist() == [6, 7]
 
 
 def test_query_for_one_segment_in_a_thousand_reads_one(tmp_path):

@@ -380,3 +380,13 @@ def test_columns_files_are_written_read_filtered_and_reduced(tmp_path, frame):
     assert again.n_rows == 2 * N
     with pytest.raises(ValueError, match="format"):
         to_colstore(ddf, tmp_path / "out", mode="append")
+
+
+def test_logs_of_messages_are_written_and_read(tmp_path, frame):
+    plain = frame[["x", "k", "s"]]
+    found = to_colstore(dd.from_pandas(plain, npartitions=2), tmp_path / "out", format="colbin")
+    assert (found.n_rows, len(found.files)) == (N, 2)
+    df = read_colstore(str(tmp_path / "out"))
+    assert len(df) == N
+    assert df[df.k == 1].x.sum().compute() == plain.x[plain.k == 1].sum()
+    assert df.s.compute().tolist() == plain.s.tolist()
