@@ -31,6 +31,7 @@ CHUNK_BYTES = 128 << 20
 MERGE_BELOW_BYTES = 1 << 20
 """Segments smaller than this share a chunk with their neighbours."""
 
+_SUFFIXES = (".cstore", ".abcd", ".colbin")
 _DECODED_ATTRS = frozenset(
     {
         "_FillValue",
@@ -182,7 +183,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         return dataset
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Return True for names that end in ``.cstore``, and for local files and bytes that begin like one."""
+        """Return True for names with a suffix of ours, and for local files and bytes that begin like such files."""
         tables = sys.modules.get("colstore_io.tables")  # a table of ours cannot exist without it
         if tables is not None and isinstance(filename_or_obj, tables.Table):
             return True
@@ -193,13 +194,13 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         if not isinstance(filename_or_obj, (str, os.PathLike)):
             return False
         path = os.fspath(filename_or_obj)
-        if path.endswith(".cstore"):
+        if path.endswith(_SUFFIXES):
             return True
         if "://" in path:
             return False
         try:
             if os.path.isdir(path):
-                return any(name.endswith(".cstore") for name in os.listdir(path))
+                return any(name.endswith(_SUFFIXES) for name in os.listdir(path))
             with open(path, "rb") as file:
                 return _is_magic(file.read(8))
         except OSError:
@@ -207,9 +208,9 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
 
 
 def _is_magic(head: bytes) -> bool:
-    from colstore_io.formats.cstore.header import MAGIC
+    from colstore_io.formats import known_formats
 
-    return head == MAGIC
+    return any(head.startswith(one.magic) for one in known_formats())
 
 
 def _names(source: Source, columns: Any, drop_variables: Any, index: str | None) -> list[str]:
