@@ -16,7 +16,7 @@ FLOORS = [
     ("segments", "selection"),
     ("predicate", "ingest", "writing"),
     ("plan", "dataset", "opening"),
-    ("cold", "decoding", "gather", "materialise", "ranges"),
+    ("cold", "decoding", "gather", "grid", "materialise", "ranges"),
     ("rows", "convert", "convert_pandas", "feeding", "plain", "preview"),
     ("column", "views", "tables"),
     ("api",),

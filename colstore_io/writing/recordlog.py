@@ -112,6 +112,16 @@ class RecordLog(Uncopyable):
         self.columns = columns
         self._row_bytes = sum(column.itemsize for column in columns)
 
+    @property
+    def header_size(self) -> int:
+        """Bytes in front of the first record's header; 0 before `begin`."""
+        return len(self._header)
+
+    @property
+    def end(self) -> int:
+        """Offset behind the last record."""
+        return self._end
+
     def append(self, arrays: Sequence[NDArray[Any]], n_rows: int) -> None:
         """Append one record, whole or not at all.
 
