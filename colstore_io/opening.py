@@ -188,13 +188,15 @@ def _locate(path: Any, options: OpenOptions) -> tuple[str, Sequence[Location]]:
     if found.kind == "file":
         location = found.locations[0]
         if _GENERATION.fullmatch(location.path.rpartition("/")[2]):
-            return "dataset", manifest.member_locations(manifest.read_generation(location), location)
+            read = manifest.read_generation(location)
+            manifest.check_table(read, location.spelling)
+            return "dataset", manifest.member_locations(read, location)
         return "file", found.locations
     if found.kind == "directory" and found.root is not None and not options.ignore_manifest:
         # The listing that found the members has told whether there is a manifest at all.
         names = (location.path.rpartition("/")[2] for location in found.hidden)
         known = any(_GENERATION.fullmatch(name) for name in names)
-        generation = manifest.newest_generation(found.root) if known else None
+        generation = manifest.newest_table(found.root) if known else None
         if generation is not None:
             return "dataset", manifest.member_locations(generation, found.root)
     return "dataset", found.locations

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from xarray.coding.common import _ElementwiseFunctionArray
 from xarray.core import indexing
 
+from ._xarray_grid import GridArray
+
 __all__ = ["load_grids"]
 
 
@@ -51,8 +53,6 @@ def load_grids(dataset: xr.Dataset) -> dict[Hashable, xr.Variable]:
 
 def _chain_of(data: Any) -> _Chain | None:
     """Take a lazy variable apart; None when it is not one of ours, or selected more than once in a way that matters."""
-    from ._xarray_grid import GridArray
-
     functions: list[Callable[[Any], Any]] = []
     key: indexing.ExplicitIndexer | None = None
     while True:

@@ -139,10 +139,15 @@ def _encoded_alike(
         if name not in existing.variables:
             continue
         old = existing.variables[name]
-        alike = variable.dtype == old.dtype or (
-            variable.dtype.kind == old.dtype.kind and variable.dtype.kind in "MmUSO"
+        kinds = variable.dtype.kind + old.dtype.kind
+        alike = (
+            variable.dtype.newbyteorder("=") == old.dtype
+            or kinds in ("MM", "mm", "UU", "SS", "OO")
+            or set(kinds) <= set("UOT")
+            # Packed values decode to whatever float xarray finds wide enough.
+            or (kinds == "ff" and {"scale_factor", "add_offset"} & set(old.encoding))
         )
-        if not alike and not (variable.dtype.kind in "UOT" and old.dtype.kind in "UOT"):
+        if not alike:
             raise SchemaMismatchError(f"variable {name!r} is {variable.dtype}, the dataset has {old.dtype}")
         kept = {key: old.encoding[key] for key in _KEPT_ENCODING if key in old.encoding}
         if old.dtype.kind in "OU":

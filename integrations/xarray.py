@@ -19,13 +19,14 @@ from xarray.backends import BackendEntrypoint
 from xarray.core import indexing
 
 from ._xarray_column import ColumnArray, Form, Wanted, grouped
+from ._xarray_grid import ColstoreDataStore, GridArray
 from ._xarray_loading import load_grids
 
 if TYPE_CHECKING:
     from colstore_io.dataset import Source
     from colstore_io.fields import Field
 
-__all__ = ["ColstoreAccessor", "ColstoreBackendEntrypoint", "ColumnArray"]
+__all__ = ["ColstoreAccessor", "ColstoreBackendEntrypoint", "ColstoreDataStore", "ColumnArray", "GridArray"]
 
 CHUNK_BYTES = 128 << 20
 """Bytes of all variables per preferred chunk; larger segments are cut, which costs nothing."""
@@ -151,8 +152,6 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         -----
         Of the options for tables, a grid container knows `columns`. Its preferred chunks are the stored ones.
         """
-        from ._xarray_grid import ColstoreDataStore
-
         store = None
         if isinstance(filename_or_obj, ColstoreDataStore):
             store = filename_or_obj
@@ -248,8 +247,6 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         """
         from colstore_io.grid import open_container
         from colstore_io.grid.parsing import group_path
-
-        from ._xarray_grid import ColstoreDataStore
 
         container = open_container(
             filename_or_obj,

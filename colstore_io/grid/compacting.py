@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .commit import GridWriter, whole_part
+from .commit import GridWriter, conflict, whole_part
 from .container import Container, open_container
 from .model import VariableSpec
 from .reading import GridVariable
@@ -63,6 +63,8 @@ def _compact_group(container: Container, name: str) -> None:
     for spec in group.variables.values():
         alike.setdefault((spec.dims, spec.axes), []).append(spec)
     writer = GridWriter(container.place, "a", name)
+    if writer.existing.variables != group.variables or writer.existing.members != group.members:
+        raise conflict(container.place, f"group {name!r}")
     for specs in alike.values():
         members = {member.path for spec in specs for member in group.members_of.get(spec.name, ())}
         if len(members) < 2:

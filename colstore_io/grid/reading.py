@@ -8,6 +8,7 @@ read them in place.
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import buffers, config, storage, threads
-from ..errors import FormatError
+from ..errors import FormatError, StaleDatasetError, TruncatedFileError
 from ..formats.cstore.records import RECORD_HEADER_SIZE, record_says
 from ..kernels import grid as kernels
 from ..storage import ByteFile, IOStats, Location
@@ -49,10 +50,13 @@ class Job:
         Byte ranges that must be fetched.
     finish : callable
         Takes the answers in the order of `requests`; returns the array, or the next `Job` of a read in two steps.
+    variable : str
+        For messages.
     """
 
     requests: list[Request]
     finish: Callable[[Sequence[memoryview]], NDArray[Any] | Job]
+    variable: str = ""
 
 
 def read_jobs(jobs: Sequence[Job]) -> list[NDArray[Any]]:
@@ -64,7 +68,7 @@ def read_jobs(jobs: Sequence[Job]) -> list[NDArray[Any]]:
             job = results[number]
             assert isinstance(job, Job)
             asked += job.requests
-        answers = storage.read_ranges(asked) if asked else []
+        answers = _fetched(asked, [results[number] for number in waiting]) if asked else []
         at = 0
         for number in waiting:
             job = results[number]
@@ -72,6 +76,17 @@ def read_jobs(jobs: Sequence[Job]) -> list[NDArray[Any]]:
             results[number] = job.finish(answers[at : at + len(job.requests)])
             at += len(job.requests)
     return [item for item in results if not isinstance(item, Job)]
+
+
+def _fetched(asked: list[Request], jobs: Sequence[Any]) -> list[memoryview]:
+    try:
+        return storage.read_ranges(asked)
+    except (FileNotFoundError, StaleDatasetError, TruncatedFileError) as exc:
+        names = ", ".join(sorted({repr(job.variable) for job in jobs if job.variable}))
+        raise FormatError(
+            f"a file that variable {names} needs is missing or was cut short: {exc}. Restore the file, or open an older "
+            "generation of the directory by the path of its manifest"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,16 +150,25 @@ class GridSource:
         found = self._files.get(path)
         if found is None:
             location = self.place.child(path)
+            if location.local_path is not None:
+                self._check_there(location.local_path, path, size, variable)
             opened = storage.reopen(location, size=size, token=None, mmap=self._mmap, io=self.io)
-            self._guarded(variable, path, lambda: opened.check_size(size))
             with self._lock:
                 found = self._files.setdefault(path, opened)
         return found
 
+    def _check_there(self, local_path: str, path: str, size: int, variable: str) -> None:
+        try:
+            found = os.stat(local_path).st_size
+        except FileNotFoundError:
+            raise self.damaged(variable, path, "is not there") from None
+        if found < size:
+            raise self.damaged(variable, path, f"was cut short: {found} of {size} bytes are left")
+
     def _guarded(self, variable: str, path: str, call: Callable[[], T]) -> T:
         try:
             return call()
-        except FileNotFoundError:
+        except (FileNotFoundError, StaleDatasetError):
             raise self.damaged(variable, path, "is not there") from None
         except FormatError as exc:
             raise self.damaged(variable, path, f"was cut short ({exc.message})") from None
@@ -267,11 +291,15 @@ class GridVariable:
 
     def outer_job(self, key: Sequence[Any]) -> Job:
         """Plan `read_outer`."""
-        return self._job(outer(key, self.spec.axes, self.spec.dims))
+        return self._named(self._job(outer(key, self.spec.axes, self.spec.dims)))
 
     def points_job(self, key: Sequence[Any]) -> Job:
         """Plan `read_points`."""
-        return self._job(points(key, self.spec.axes, self.spec.dims))
+        return self._named(self._job(points(key, self.spec.axes, self.spec.dims)))
+
+    def _named(self, job: Job) -> Job:
+        job.variable = self.spec.name
+        return job
 
     # ------------------------------------------------------------------------------------------------------
     # Planning
@@ -498,7 +526,7 @@ class GridVariable:
             out[sizes == -2] = None
             return out.reshape(shape)
 
-        return Job(requests, finish)
+        return Job(requests, finish, self.spec.name)
 
 
 _Ranges = tuple[int, ByteFile, int, NDArray[np.int64]]
