@@ -94,10 +94,8 @@ def _mode(mode: str | None, append_dim: Any, region: Any) -> str:
 
 
 def _existing(path: Any, options: Mapping[str, Any]) -> xr.Dataset:
-    from xarray.backends.store import StoreBackendEntrypoint
-
-    store = ColstoreDataStore(path, **options)
-    return StoreBackendEntrypoint().open_dataset(store)
+    # Decoded with all defaults, for the encoding; nobody reads values of it but an index that region="auto" asks for.
+    return xr.decode_cf(ColstoreDataStore(path, **options))
 
 
 def _region(dataset: xr.Dataset, existing: xr.Dataset, region: Any) -> dict[str, slice] | None:

@@ -304,14 +304,37 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
             return False
 
 
-def _open_store(store: Any, **options: Any) -> xr.Dataset:
-    from xarray.backends.store import StoreBackendEntrypoint
-
+def _open_store(store: ColstoreDataStore, *, drop_variables: Any = None, **decoders: Any) -> xr.Dataset:
+    """Return the Dataset of a store; reads no data but what xarray puts into indexes later."""
     try:
-        return StoreBackendEntrypoint().open_dataset(store, **options)
+        variables, attrs = store.load()
+        # xarray looks at the first value of every object array, in case it is a date. Text shows it empty strings.
+        texts = {
+            name: variable
+            for name, variable in variables.items()
+            if variable.dtype.kind == "O" and not {"_FillValue", "missing_value"} & set(variable.attrs)
+        }
+        nothing = np.array("", "U1")
+        shown = {
+            name: xr.Variable(v.dims, np.broadcast_to(nothing, v.shape), v.attrs, v.encoding, fastpath=True)
+            for name, v in texts.items()
+        }
+        decoded, attrs, coord_names = xr.conventions.decode_cf_variables(
+            {**variables, **shown}, attrs, drop_variables=drop_variables, **decoders
+        )
     except BaseException:
         store.close()
         raise
+    for name in texts.keys() & decoded.keys():
+        v = decoded[name]
+        encoding = {key: value for key, value in v.encoding.items() if key != "dtype"}
+        decoded[name] = xr.Variable(v.dims, texts[name]._data, v.attrs, encoding, fastpath=True)
+    is_coord = {name: name in coord_names or v.dims == (name,) for name, v in decoded.items()}
+    coords = xr.Coordinates({name: v for name, v in decoded.items() if is_coord[name]}, indexes={})
+    dataset = xr.Dataset({name: v for name, v in decoded.items() if not is_coord[name]}, coords, attrs)
+    dataset.set_close(store.close)
+    dataset.encoding = store.get_encoding()
+    return dataset
 
 
 _GENERATION = re.compile(r"_colstore-\d{8}\.json", re.ASCII)

@@ -63,7 +63,7 @@ def _compact_group(container: Container, name: str) -> None:
     for spec in group.variables.values():
         alike.setdefault((spec.dims, spec.axes), []).append(spec)
     writer = GridWriter(container.place, "a", name)
-    if writer.existing.variables != group.variables or writer.existing.members != group.members:
+    if [member.path for member in writer.existing.members] != [member.path for member in group.members]:
         raise conflict(container.place, f"group {name!r}")
     for specs in alike.values():
         members = {member.path for spec in specs for member in group.members_of.get(spec.name, ())}
