@@ -166,6 +166,34 @@ class ColstoreDataStore(WritableCFDataStore):
             self.writer = GridWriter(place, mode, group or "/")  # type: ignore[arg-type]  # checked there
 
     @classmethod
+    def of_grid(
+        cls,
+        path: Any,
+        group: str | None,
+        *,
+        storage_options: Mapping[str, Any] | None,
+        filesystem: Any,
+        **options: Any,
+    ) -> ColstoreDataStore | None:
+        """Return the store of a grid container; None when there is no manifest, or that of a table. One listing, one read."""
+        from colstore_io.grid.container import Container, generation_at
+        from colstore_io.grid.parsing import parse_grid
+        from colstore_io.grid.reading import GridSource
+
+        try:
+            place, found = generation_at(path, storage_options=storage_options, filesystem=filesystem)
+        except (OSError, NotImplementedError):
+            if group is not None:
+                raise
+            return None  # a server that lists nothing; what opens tables says what is wrong
+        if found is None or found.kind != "grid":
+            return None
+        model = parse_grid(found, path=place.child(found.name).spelling)
+        container = Container(place, model, GridSource(place, **options))
+        container.group(group)
+        return cls.of_container(container, group or "/")
+
+    @classmethod
     def of_container(cls, container: Container, group: str) -> ColstoreDataStore:
         """Return the store of one group of a container that is open."""
         store = cls(container.place, group=group)

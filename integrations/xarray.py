@@ -152,21 +152,21 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         -----
         Of the options for tables, a grid container knows `columns`. Its preferred chunks are the stored ones.
         """
-        store = None
-        if isinstance(filename_or_obj, ColstoreDataStore):
-            store = filename_or_obj
-        elif not ignore_manifest and _is_grid(filename_or_obj, group, storage_options, filesystem):
-            if index is not None or mask is not None:
-                raise ValueError("index= and mask= are for tables; a grid container has its own coordinates")
-            store = ColstoreDataStore(
+        store = filename_or_obj if isinstance(filename_or_obj, ColstoreDataStore) else None
+        if store is None and not ignore_manifest and _may_be_grid(filename_or_obj, filesystem):
+            store = ColstoreDataStore.of_grid(
                 filename_or_obj,
-                group=group,
+                group,
                 storage_options=storage_options,
                 filesystem=filesystem,
                 mmap=mmap,
                 backend=backend,
                 max_workers=max_workers,
             )
+            if store is not None and (index is not None or mask is not None):
+                raise ValueError("index= and mask= are for tables; a grid container has its own coordinates")
+        if store is None and group is not None:
+            raise ValueError("group= is for grid containers, and this is none")
         if store is not None:
             opened = _open_store(
                 store,
@@ -340,36 +340,21 @@ def _open_store(store: ColstoreDataStore, *, drop_variables: Any = None, **decod
 _GENERATION = re.compile(r"_colstore-\d{8}\.json", re.ASCII)
 
 
-def _is_grid(path: Any, group: str | None, storage_options: Any, filesystem: Any) -> bool:
-    """Whether `path` is a directory whose newest manifest is that of a grid, or such a manifest. At most one listing."""
+def _may_be_grid(path: Any, filesystem: Any) -> bool:
+    """Whether `path` may be the directory, or a manifest, of a grid container. Asks only the local disk."""
     if not isinstance(path, (str, os.PathLike)):
         return False
     text = os.fspath(path)
     if isinstance(text, bytes) or text.endswith((".cstore", ".abcd", ".colbin")):
         return False
-    remote = filesystem is not None or "://" in text or "::" in text
-    if group is not None:
+    if _GENERATION.fullmatch(text.rpartition("/")[2]):
         return True
-    if not remote and not _GENERATION.fullmatch(os.path.basename(text)):
-        try:
-            if not any(_GENERATION.fullmatch(name) for name in os.listdir(text)):
-                return False
-        except OSError:
-            return False
-    if remote and any(magic in text for magic in "*?["):
-        return False
-    from colstore_io.grid.container import place_of
-    from colstore_io.writing import manifest
-
-    place = place_of(path, storage_options=storage_options, filesystem=filesystem)
+    if filesystem is not None or "://" in text or "::" in text:
+        return not any(magic in text for magic in "*?[")
     try:
-        if _GENERATION.fullmatch(place.path.rstrip("/").rpartition("/")[2]):
-            found: Any = manifest.read_generation(place)
-        else:
-            found = manifest.newest_generation(place)
-    except (OSError, ValueError):
-        return False  # what opens tables says what is wrong
-    return found is not None and found.kind == "grid"
+        return any(_GENERATION.fullmatch(name) for name in os.listdir(text))
+    except OSError:
+        return False
 
 
 def _is_magic(head: bytes) -> bool:

@@ -16,7 +16,7 @@ from .model import Group, Model
 from .parsing import group_path, parse_grid
 from .reading import GridSource, GridVariable
 
-__all__ = ["Container", "newest_model", "open_container", "place_of"]
+__all__ = ["Container", "check_free", "generation_at", "newest_model", "open_container", "place_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,18 +117,21 @@ def open_container(
     FormatError
         If the manifest is damaged, contradicts itself, or is that of a table.
     """
+    place, found = generation_at(path, storage_options=storage_options, filesystem=filesystem)
+    if found is None:
+        raise FileNotFoundError(2, "no such grid container: the directory has no complete manifest", place.spelling)
+    model = parse_grid(found, path=place.child(found.name).spelling)
+    return Container(place, model, GridSource(place, mmap=mmap, backend=backend, max_workers=max_workers))
+
+
+def generation_at(
+    path: Any, *, storage_options: Any = None, filesystem: Any = None
+) -> tuple[Location, manifest.GenerationManifest | None]:
+    """Return the directory that `path` names, itself or by one of its manifests, and the generation; None without one."""
     place = place_of(path, storage_options=storage_options, filesystem=filesystem)
-    name = place.path.rstrip("/").rpartition("/")[2]
-    if generation_of_name(name) is not None:
-        found = manifest.read_generation(place)
-        model, place = parse_grid(found, path=place.spelling), place.parent()
-    else:
-        newest = newest_model(place)
-        if newest is None:
-            raise FileNotFoundError(2, "no such grid container: the directory has no complete manifest", place.spelling)
-        model = newest[0]
-    source = GridSource(place, mmap=mmap, backend=backend, max_workers=max_workers)
-    return Container(place, model, source)
+    if generation_of_name(place.path.rstrip("/").rpartition("/")[2]) is not None:
+        return place.parent(), manifest.read_generation(place)
+    return place, manifest.newest_generation(place)
 
 
 def check_free(place: Location) -> None:

@@ -82,11 +82,17 @@ class Points:
         For each dimension, broadcast to `shape`.
     chunks : tuple of ndarray of int64
         The box of chunks around all points: consecutive numbers for each dimension.
+    key : tuple
+        What was asked for.
+    checked : bool
+        All indices are in range and not negative. Otherwise `chunks` is the whole grid, and who reads must check.
     """
 
     shape: tuple[int, ...]
     indices: tuple[NDArray[np.int64], ...]
     chunks: tuple[NDArray[np.int64], ...]
+    key: tuple[Any, ...] = ()
+    checked: bool = True
 
 
 _NO_CHUNKS = np.zeros(0, np.int64)
@@ -205,8 +211,15 @@ def outer(key: Sequence[Any], axes: Sequence[Axis], dims: Sequence[str]) -> Oute
     return Outer(tuple(pick(k, axis, dim) for k, axis, dim in zip(key, axes, dims, strict=True)))
 
 
-def points(key: Sequence[Any], axes: Sequence[Axis], dims: Sequence[str]) -> Points:
+def points(
+    key: Sequence[Any], axes: Sequence[Axis], dims: Sequence[str], *, unchecked_size: int | None = None
+) -> Points:
     """Return the points of a vectorized key: index arrays that broadcast, whose dimensions come first, and slices.
+
+    Parameters
+    ----------
+    unchecked_size : int, optional
+        Do not look at the indices when an array has at least this many.
 
     Raises
     ------
@@ -223,13 +236,15 @@ def points(key: Sequence[Any], axes: Sequence[Axis], dims: Sequence[str]) -> Poi
         raise IndexError(str(exc)) from None
     seen = 0
     found: list[NDArray[np.int64]] = []
+    checked = unchecked_size is None or all(array.size < unchecked_size for array in arrays)
+    checked = checked or any(array.dtype.kind not in "iu" for array in arrays)
     for k, axis, dim in zip(key, axes, dims, strict=True):
         if isinstance(k, slice):
             array = np.arange(*k.indices(axis.length), dtype=np.int64)
             found.append(array.reshape(-1, *(1,) * (n_slices - seen - 1)))
             seen += 1
         else:
-            array = checked_indices(k, axis.length, dim)
+            array = checked_indices(k, axis.length, dim) if checked else np.asarray(k).astype(np.int64, copy=False)
             found.append(array.reshape(*array.shape, *(1,) * n_slices))
     shape = np.broadcast_shapes(*(array.shape for array in found)) if found else front
     chunks = []
@@ -237,6 +252,9 @@ def points(key: Sequence[Any], axes: Sequence[Axis], dims: Sequence[str]) -> Poi
         if array.size == 0:
             chunks.append(_NO_CHUNKS)
             continue
+        if not checked:
+            chunks.append(np.arange(axis.count, dtype=np.int64))
+            continue
         low, high = int(axis.chunk_of(int(array.min()))), int(axis.chunk_of(int(array.max())))
         chunks.append(np.arange(low, high + 1, dtype=np.int64))
-    return Points(tuple(shape), tuple(found), tuple(chunks))
+    return Points(tuple(shape), tuple(found), tuple(chunks), tuple(key), checked)

@@ -11,6 +11,7 @@ import os
 import re
 import time
 import warnings
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -101,11 +102,15 @@ def newest_generation(directory: Location) -> GenerationManifest | None:
 
 def _generations(directory: Location) -> list[int]:
     """Return the numbers of all manifests in a directory, complete or not, newest first."""
+    names: Iterable[str]
     try:
-        entries = storage.list_names(directory)
-    except FileNotFoundError:
+        if directory.local_path is not None:
+            names = os.listdir(directory.local_path)  # only names count: no question about each of many members
+        else:
+            names = [entry.name for entry in storage.list_names(directory)]
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    found = (generation_of_name(entry.name) for entry in entries)
+    found = map(generation_of_name, names)
     return sorted((generation for generation in found if generation is not None), reverse=True)
 
 
