@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["ColstoreDataStore", "GridArray", "variable_of"]
 
 _CF_TIME = ("units", "calendar", "_FillValue", "missing_value", "scale_factor", "add_offset")
-_OWN_ENCODING = frozenset({"_FillValue", "char_dim_name", "chunks", "chunksizes", "dtype", "preferred_chunks"})
+_OWN_ENCODING = frozenset(
+    {"_FillValue", "char_dim_name", "chunks", "chunksizes", "dtype", "preferred_chunks"}
+)
 _CF_ATTRS = ("units", "calendar", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 
 
@@ -125,7 +126,18 @@ class ColstoreDataStore(WritableCFDataStore):
     written by somebody else (`_xarray_write`), who then calls `sync`.
     """
 
-    __slots__ = ("_chunks", "_container", "_options", "append_dim", "group", "lazy", "mode", "path", "region", "writer")
+    __slots__ = (
+        "_chunks",
+        "_container",
+        "_options",
+        "append_dim",
+        "group",
+        "lazy",
+        "mode",
+        "path",
+        "region",
+        "writer",
+    )
 
     def __init__(
         self,
@@ -175,7 +187,7 @@ class ColstoreDataStore(WritableCFDataStore):
         filesystem: Any,
         **options: Any,
     ) -> ColstoreDataStore | None:
-        """Return the store of a grid container; None when there is no manifest, or that of a table. One listing, one read."""
+        """Return the store of a grid container, by one listing and one read; None without a manifest of a grid."""
         from colstore_io.grid.container import Container, generation_at
         from colstore_io.grid.parsing import parse_grid
         from colstore_io.grid.reading import GridSource
@@ -339,7 +351,9 @@ class ColstoreDataStore(WritableCFDataStore):
             if isinstance(chunk, (int, np.integer)):
                 axes.append(Axis.regular(n, n if chunk == -1 else int(chunk)))
                 if chunk != -1 and chunk < 1:
-                    raise ValueError(f"chunks of variable {name!r} along {dim!r} must be at least 1, got {chunk}")
+                    raise ValueError(
+                        f"chunks of variable {name!r} along {dim!r} must be at least 1, got {chunk}"
+                    )
                 continue
             axis = Axis.of_lengths([int(length) for length in chunk])
             if axis.length != n:
@@ -358,9 +372,12 @@ class ColstoreDataStore(WritableCFDataStore):
         dim = self.append_dim
         assert dim is not None
         if old is None:
-            raise SchemaMismatchError(f"variable {spec.name!r} is not in the dataset; add it with mode='a' first")
+            raise SchemaMismatchError(
+                f"variable {spec.name!r} is not in the dataset; add it with mode='a' first"
+            )
         if dim not in spec.dims:
-            return self._must_be_equal(spec, old, data)
+            self._must_be_equal(spec, old, data)
+            return None
         _check_like(spec, old)
         at = old.dims.index(dim)
         for d, (own, axis) in enumerate(zip(spec.shape, old.axes, strict=True)):
@@ -370,7 +387,9 @@ class ColstoreDataStore(WritableCFDataStore):
                 )
         axis = spec.axes[at]
         if not _is_dask(data) and dim not in self._chunks:
-            axis = Axis.regular(axis.length, max((length for length, _ in old.axes[at].runs), default=axis.length))
+            axis = Axis.regular(
+                axis.length, max((length for length, _ in old.axes[at].runs), default=axis.length)
+            )
         part = appended_part(old, axis, dim)
         self._writing.dims[dim] = Dimension(
             old.axes[at].length + axis.length, self._writing.existing.dims[dim].unlimited
@@ -382,10 +401,13 @@ class ColstoreDataStore(WritableCFDataStore):
         from colstore_io.grid.commit import region_part
 
         if old is None:
-            raise SchemaMismatchError(f"variable {spec.name!r} is not in the dataset; add it with mode='a' first")
+            raise SchemaMismatchError(
+                f"variable {spec.name!r} is not in the dataset; add it with mode='a' first"
+            )
         region = self.region or {}
         if region and not set(region) & set(spec.dims):
-            return self._must_be_equal(spec, old, data)
+            self._must_be_equal(spec, old, data)
+            return None
         _check_like(spec, old)
         return region_part(old, region, spec.shape)
 
@@ -407,8 +429,8 @@ class ColstoreDataStore(WritableCFDataStore):
         if not same or not _equal(stored, values):
             along = self.append_dim if self.append_dim is not None else "/".join(self.region or {})
             raise SchemaMismatchError(
-                f"variable {spec.name!r} does not have the dimension {along!r}, and other values than the dataset; leave "
-                "it out, or write it with mode='a'"
+                f"variable {spec.name!r} does not have the dimension {along!r}, and other values than the dataset; "
+                "leave it out, or write it with mode='a'"
             )
 
     def check_complete(self) -> None:
@@ -420,7 +442,9 @@ class ColstoreDataStore(WritableCFDataStore):
         writer = self._writing
         for name, spec in writer.existing.variables.items():
             if self.append_dim in spec.dims and name not in writer.parts:
-                raise SchemaMismatchError(f"variable {name!r} has the dimension {self.append_dim!r}; append it too")
+                raise SchemaMismatchError(
+                    f"variable {name!r} has the dimension {self.append_dim!r}; append it too"
+                )
 
     # ------------------------------------------------------------------------------------------------------
     # The end
@@ -473,13 +497,13 @@ def _typed(variable: xr.Variable, name: Any) -> xr.Variable:
     if variable.dtype.kind != "O" or strings.check_vlen_dtype(variable.dtype) is not None:
         return variable
     if _is_dask(variable.data):
-        from xarray.coding.variables import SerializationWarning
+        from xarray import SerializationWarning
         from xarray.core.utils import emit_user_level_warning
 
         emit_user_level_warning(
-            f"variable {name} has data in the form of a dask array with dtype=object, which means it is being loaded into "
-            "memory to determine a data type that can be safely stored on disk. To avoid this, coerce this variable to "
-            "a fixed-size dtype with astype() before saving it.",
+            f"variable {name} has data in the form of a dask array with dtype=object, which means it is being loaded "
+            "into memory to determine a data type that can be safely stored on disk. To avoid this, coerce this "
+            "variable to a fixed-size dtype with astype() before saving it.",
             category=SerializationWarning,
         )
         variable = variable.compute()
@@ -541,7 +565,9 @@ def _check_like(spec: VariableSpec, old: VariableSpec) -> None:
     from colstore_io.errors import SchemaMismatchError
 
     if spec.dims != old.dims:
-        raise SchemaMismatchError(f"variable {spec.name!r} has dimensions {spec.dims}, the dataset has {old.dims}")
+        raise SchemaMismatchError(
+            f"variable {spec.name!r} has dimensions {spec.dims}, the dataset has {old.dims}"
+        )
     fits = spec.kind == old.kind and spec.dtype == old.dtype
     if not fits and spec.kind == old.kind == "plain" and spec.dtype.kind == old.dtype.kind in "USMm":
         fits = np.can_cast(spec.dtype, old.dtype, "safe")
@@ -551,7 +577,9 @@ def _check_like(spec: VariableSpec, old: VariableSpec) -> None:
     for key in _CF_ATTRS:
         a, b = spec.attrs.get(key), old.attrs.get(key)
         if (a is None) != (b is None) or (a is not None and not _equal(np.asarray(a), np.asarray(b))):
-            raise SchemaMismatchError(f"variable {spec.name!r} is encoded with {key}={a!r}, the dataset with {b!r}")
+            raise SchemaMismatchError(
+                f"variable {spec.name!r} is encoded with {key}={a!r}, the dataset with {b!r}"
+            )
 
 
 def _equal(a: NDArray[Any], b: NDArray[Any]) -> bool:
@@ -560,5 +588,3 @@ def _equal(a: NDArray[Any], b: NDArray[Any]) -> bool:
         return a.shape == b.shape and all(x == y or (_is_null(x) and _is_null(y)) for x, y in pairs)
     floating = a.dtype.kind in "fcMm" and b.dtype.kind in "fcMm"
     return bool(np.array_equal(a, b, equal_nan=floating))
-
-

@@ -1,7 +1,7 @@
 """Load many variables of grid containers with one round of requests.
 
-A variable that was opened is a chain of xarray's lazy wrappers around a `GridArray`: selections, and functions of CF decoding
-that work element by element. Such functions give the same result before and after a selection, so the chain is
+A variable that was opened is a chain of xarray's lazy wrappers around a `GridArray`: selections, and functions of CF
+decoding that work element by element. Such functions give the same result before and after a selection, so the chain is
 taken apart, the parts of all variables are read together, and the functions are applied to what came back.
 """
 
@@ -74,4 +74,6 @@ def _chain_of(data: Any) -> _Chain | None:
 
 
 def _is_everything(key: indexing.ExplicitIndexer, shape: tuple[int, ...]) -> bool:
-    return all(isinstance(k, slice) and k.indices(n) == (0, n, 1) for k, n in zip(key.tuple, shape, strict=True))
+    return all(
+        isinstance(k, slice) and k.indices(n) == (0, n, 1) for k, n in zip(key.tuple, shape, strict=True)
+    )

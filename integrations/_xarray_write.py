@@ -1,7 +1,8 @@
 """``ds.colstore.to_colstore``: a Dataset becomes a grid container, or a part of one.
 
-Arrays in memory are written by this process. Blocks of Dask arrays are written by the tasks that compute them, each into
-a file under a name of its own, so a task may run twice: the commit names the file of one run, and `vacuum` removes the other.
+Arrays in memory are written by this process. Blocks of Dask arrays are written by the tasks that compute them, each
+into a file under a name of its own, so a task may run twice: the commit names the file of one run, and `vacuum` removes
+the other.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def to_colstore(
     mode = _mode(mode, append_dim, region)
     options = {"storage_options": storage_options, "filesystem": filesystem, "group": group}
     if append_dim is not None and append_dim not in dataset.dims:
-        raise ValueError(f"append_dim={append_dim!r} is no dimension of the dataset, which has {list(dataset.dims)}")
+        raise ValueError(
+            f"append_dim={append_dim!r} is no dimension of the dataset, which has {list(dataset.dims)}"
+        )
     encoding = dict(encoding or {})
     if append_dim is not None or region is not None or mode == "r+":
         existing = _existing(path, options)
@@ -111,12 +114,16 @@ def _region(dataset: xr.Dataset, existing: xr.Dataset, region: Any) -> dict[str,
     found: dict[str, slice] = {}
     for dim, where in region.items():
         if dim not in dataset.dims:
-            raise ValueError(f"region names {dim!r}, which is no dimension of the dataset {list(dataset.dims)}")
+            raise ValueError(
+                f"region names {dim!r}, which is no dimension of the dataset {list(dataset.dims)}"
+            )
         if where == "auto":
             own, stored = dataset.indexes[dim], existing[dim].to_index()
             start = int(stored.get_indexer(own[:1])[0]) if len(own) else 0
             if start < 0 or not stored[start : start + len(own)].equals(own):
-                raise SchemaMismatchError(f"values of coordinate {dim!r} do not follow each other in the dataset")
+                raise SchemaMismatchError(
+                    f"values of coordinate {dim!r} do not follow each other in the dataset"
+                )
             where = slice(start, start + len(own))
         if not isinstance(where, slice):
             raise TypeError(f"region of {dim!r} must be a slice or 'auto', got {where!r}")
@@ -168,7 +175,8 @@ def _encoded_alike(
 
 
 def _with_dask(writer: GridWriter, lazy: Sequence[tuple[Part, Any]], *, compute: bool) -> Any:
-    import dask
+    import dask.base
+    from dask.delayed import delayed
 
     arrays = [
         _aligned(data, part).map_blocks(
@@ -184,9 +192,9 @@ def _with_dask(writer: GridWriter, lazy: Sequence[tuple[Part, Any]], *, compute:
         for part, data in lazy
     ]
     if compute:
-        _publish(writer, list(dask.compute(*arrays)))
+        _publish(writer, list(dask.base.compute(*arrays)))
         return None
-    return dask.delayed(_publish)(writer, arrays)
+    return delayed(_publish)(writer, arrays)
 
 
 def _starts(chunks: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:

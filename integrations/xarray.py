@@ -1,7 +1,8 @@
 """Tables and N-D grid containers as xarray Datasets: the ``colstore`` engine and the ``ds.colstore`` accessor.
 
-A table has one dimension and one lazy variable per column (`ColumnArray`). Everything that decides lies elsewhere: chunks in
-`DatasetPlan.partitions`, the form of nullable columns in `plain`; grid containers in `_xarray_grid` and `_xarray_write`.
+A table has one dimension and one lazy variable per column (`ColumnArray`). Everything that decides lies elsewhere:
+chunks in `DatasetPlan.partitions`, the form of nullable columns in `plain`; grid containers in `_xarray_grid` and
+`_xarray_write`.
 xarray imports this module whenever it lists its engines, so colstore_io itself is imported when a file is opened.
 """
 
@@ -56,7 +57,9 @@ _DECODED_ATTRS = frozenset(
 class ColstoreBackendEntrypoint(BackendEntrypoint):
     """Opens tables and grid containers as Datasets: ``xr.open_dataset(path, engine="colstore")``."""
 
-    description = "Open column stores (.cstore) in xarray: tables and N-D grid containers, local files and URLs"
+    description = (
+        "Open column stores (.cstore) in xarray: tables and N-D grid containers, local files and URLs"
+    )
     supports_groups = True
     open_dataset_parameters = (
         "filename_or_obj",
@@ -178,7 +181,11 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
                 use_cftime=use_cftime,
                 decode_timedelta=decode_timedelta,
             )
-            return opened if columns is None else opened[[columns] if isinstance(columns, str) else list(columns)]
+            return (
+                opened
+                if columns is None
+                else opened[[columns] if isinstance(columns, str) else list(columns)]
+            )
         from colstore_io import api
         from colstore_io.tables import Table
 
@@ -307,7 +314,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
 def _open_store(store: ColstoreDataStore, *, drop_variables: Any = None, **decoders: Any) -> xr.Dataset:
     """Return the Dataset of a store; reads no data but what xarray puts into indexes later."""
     try:
-        variables, attrs = store.load()
+        variables, attrs = store.get_variables(), store.get_attrs()
         # xarray looks at the first value of every object array, in case it is a date. Text shows it empty strings.
         texts = {
             name: variable
@@ -319,19 +326,22 @@ def _open_store(store: ColstoreDataStore, *, drop_variables: Any = None, **decod
             name: xr.Variable(v.dims, np.broadcast_to(nothing, v.shape), v.attrs, v.encoding, fastpath=True)
             for name, v in texts.items()
         }
-        decoded, attrs, coord_names = xr.conventions.decode_cf_variables(
+        found, decoded_attrs, coord_names = xr.conventions.decode_cf_variables(
             {**variables, **shown}, attrs, drop_variables=drop_variables, **decoders
         )
     except BaseException:
         store.close()
         raise
+    decoded: dict[Any, xr.Variable] = dict(found)
     for name in texts.keys() & decoded.keys():
         v = decoded[name]
         encoding = {key: value for key, value in v.encoding.items() if key != "dtype"}
         decoded[name] = xr.Variable(v.dims, texts[name]._data, v.attrs, encoding, fastpath=True)
     is_coord = {name: name in coord_names or v.dims == (name,) for name, v in decoded.items()}
     coords = xr.Coordinates({name: v for name, v in decoded.items() if is_coord[name]}, indexes={})
-    dataset = xr.Dataset({name: v for name, v in decoded.items() if not is_coord[name]}, coords, attrs)
+    dataset = xr.Dataset(
+        {name: v for name, v in decoded.items() if not is_coord[name]}, coords, decoded_attrs
+    )
     dataset.set_close(store.close)
     dataset.encoding = store.get_encoding()
     return dataset
@@ -487,7 +497,7 @@ class ColstoreAccessor:
         if rows is not None:
             return self.load(rows=rows)
         indexers = {dim: xr.Variable("points", np.asarray(index)) for dim, index in points.items()}
-        return self._dataset.isel(indexers).colstore.load()
+        return ColstoreAccessor(self._dataset.isel(indexers)).load()
 
     def load(self, columns: str | Sequence[str] | None = None, rows: Any = None) -> xr.Dataset:
         """Return variables in memory; those still in the file are read together.
@@ -554,8 +564,8 @@ class ColstoreAccessor:
         path : path or URL
             The directory.
         mode : {"w", "w-", "a", "r+"}, optional
-            ``"w"`` (the default) replaces what is there, ``"w-"`` refuses to. ``"a"`` adds variables, and replaces those of the
-            same names. ``"r+"`` (the default with `region`) changes values of variables that exist.
+            ``"w"`` (the default) replaces what is there, ``"w-"`` refuses to. ``"a"`` adds variables, and replaces
+            those of the same names. ``"r+"`` (the default with `region`) changes values of variables that exist.
         append_dim : hashable, optional
             The data follow those that exist along this dimension; variables without it must be equal.
         region : mapping of hashable to slice or "auto", or "auto", optional

@@ -1,7 +1,7 @@
 """Changing a container: collect what is new, then publish one generation (docs/format-grid.md 5).
 
-Data files are written first, under names that no manifest knows yet. `GridWriter.commit` then joins the changes to the newest
-generation and publishes the next one. When another writer was faster, it looks whether the two touch the same
+Data files are written first, under names that no manifest knows yet. `GridWriter.commit` then joins the changes to the
+newest generation and publishes the next one. When another writer was faster, it looks whether the two touch the same
 chunks: if not, it joins its changes to the other's; if so, it raises `CommitConflictError`.
 """
 
@@ -65,7 +65,9 @@ class Part:
 
 def conflict(place: Location, what: str) -> CommitConflictError:
     return CommitConflictError(
-        17, f"another writer changed {what} meanwhile; nothing was published. Read the dataset again", place.spelling
+        17,
+        f"another writer changed {what} meanwhile; nothing was published. Read the dataset again",
+        place.spelling,
     )
 
 
@@ -78,8 +80,8 @@ class GridWriter:
     place : Location
         The directory.
     mode : {"w", "w-", "a", "r+"}
-        ``"w"``: the group, and those below it, are replaced. ``"w-"``: it must not exist. ``"a"``: variables are added, or
-        replaced as a whole. ``"r+"``: parts of variables that exist.
+        ``"w"``: the group, and those below it, are replaced. ``"w-"``: it must not exist. ``"a"``: variables are added,
+        or replaced as a whole. ``"r+"``: parts of variables that exist.
     group : str
 
     Raises
@@ -110,7 +112,11 @@ class GridWriter:
         check_free(self.place)
         found = newest_model(self.place)
         self.base = None if found is None else found[0]
-        if self.mode == "w-" and self.base is not None and (self.group == "/" or self.group in self.base.groups):
+        if (
+            self.mode == "w-"
+            and self.base is not None
+            and (self.group == "/" or self.group in self.base.groups)
+        ):
             raise FileExistsError(17, "the dataset exists; mode='w' replaces it", self.place.spelling)
         if self.mode == "r+" and (self.base is None or self.group not in self.base.groups):
             raise FileNotFoundError(2, "no such dataset to change", self.place.spelling)
@@ -213,7 +219,10 @@ class GridWriter:
         known = {member.path for member in before.members}
         for name, dim in self.dims.items():
             now = after.dims.get(name)
-            if now is not None and now.length not in (dim.length, getattr(before.dims.get(name), "length", -1)):
+            if now is not None and now.length not in (
+                dim.length,
+                getattr(before.dims.get(name), "length", -1),
+            ):
                 raise conflict(self.place, f"dimension {name!r}")
         for name, part in self.parts.items():
             old, new = before.variables.get(name), after.variables.get(name)
@@ -264,9 +273,7 @@ def _same(a: VariableSpec, b: VariableSpec) -> bool:
     return (a.kind, a.dtype, a.dims, a.axes) == (b.kind, b.dtype, b.dims, b.axes)
 
 
-def _covered(
-    member: Member, boxes: Sequence[tuple[frozenset[str], tuple[str, ...], Box]]
-) -> bool:
+def _covered(member: Member, boxes: Sequence[tuple[frozenset[str], tuple[str, ...], Box]]) -> bool:
     """Whether one new file holds all chunks and variables of an old one."""
     return any(
         dims == member.dims

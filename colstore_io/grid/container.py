@@ -119,7 +119,9 @@ def open_container(
     """
     place, found = generation_at(path, storage_options=storage_options, filesystem=filesystem)
     if found is None:
-        raise FileNotFoundError(2, "no such grid container: the directory has no complete manifest", place.spelling)
+        raise FileNotFoundError(
+            2, "no such grid container: the directory has no complete manifest", place.spelling
+        )
     model = parse_grid(found, path=place.child(found.name).spelling)
     return Container(place, model, GridSource(place, mmap=mmap, backend=backend, max_workers=max_workers))
 
@@ -127,7 +129,7 @@ def open_container(
 def generation_at(
     path: Any, *, storage_options: Any = None, filesystem: Any = None
 ) -> tuple[Location, manifest.GenerationManifest | None]:
-    """Return the directory that `path` names, itself or by one of its manifests, and the generation; None without one."""
+    """Return the directory that `path` names, itself or by a manifest in it, and the generation; None without one."""
     place = place_of(path, storage_options=storage_options, filesystem=filesystem)
     if generation_of_name(place.path.rstrip("/").rpartition("/")[2]) is not None:
         return place.parent(), manifest.read_generation(place)
@@ -148,7 +150,9 @@ def check_free(place: Location) -> None:
         if not os.path.lexists(place.local_path):
             return
         if not os.path.isdir(place.local_path):
-            raise NotADirectoryError(20, "a file is in the way; a grid container is a directory", place.spelling)
+            raise NotADirectoryError(
+                20, "a file is in the way; a grid container is a directory", place.spelling
+            )
     try:
         names = [entry.name for entry in storage.list_names(place)]
     except FileNotFoundError:

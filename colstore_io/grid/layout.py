@@ -1,7 +1,7 @@
 """Where are the chunks? Arithmetic of a chunk grid, one dimension at a time.
 
-An `Axis` says how one dimension is cut. A chunk grid is the product of its axes; chunks are counted, and stored, in C order.
-Nothing here reads or allocates in proportion to a dimension.
+An `Axis` says how one dimension is cut. A chunk grid is the product of its axes; chunks are counted, and stored, in C
+order. Nothing here reads or allocates in proportion to a dimension.
 """
 
 from __future__ import annotations
@@ -163,8 +163,7 @@ class Box:
     def meets(self, other: Box) -> bool:
         """Whether the two have a chunk in common."""
         return all(
-            a < d and c < b
-            for a, b, c, d in zip(self.first, self.stop, other.first, other.stop, strict=True)
+            a < d and c < b for a, b, c, d in zip(self.first, self.stop, other.first, other.stop, strict=True)
         )
 
 

@@ -5,6 +5,7 @@ A member is complete before any manifest names it, and never changed afterwards.
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +38,9 @@ def _destination(location: Location) -> Destination:
 
 
 def _write(
-    location: Location, fields: Sequence[tuple[str, np.dtype[Any]]], records: Iterator[tuple[list[NDArray[Any]], int]]
+    location: Location,
+    fields: Sequence[tuple[str, np.dtype[Any]]],
+    records: Iterator[tuple[list[NDArray[Any]], int]],
 ) -> tuple[int, int]:
     """Write one file; return the offset of its first record's body, and its size."""
     log = RecordLog(_destination(location), statistics=False, path=location.spelling)
@@ -138,7 +141,7 @@ def _chunks(axes: Sequence[Axis]) -> Iterator[tuple[slice, ...]]:
         yield ()
         return
     edges = axes[0].edges().tolist()
-    for begin, end in zip(edges[:-1], edges[1:], strict=True):
+    for begin, end in itertools.pairwise(edges):
         for rest in _chunks(axes[1:]):
             yield (slice(begin, end), *rest)
 
@@ -157,12 +160,11 @@ def text_sizes(values: NDArray[Any], kind: str, name: str) -> tuple[list[bytes],
     """
     pieces: list[bytes] = []
     sizes = np.empty(values.size, np.int64)
-    wanted: type = str if kind == "text" else bytes
+    wanted: Any = str if kind == "text" else bytes
     for position, value in enumerate(values.reshape(-1).tolist()):
         if isinstance(value, wanted):
-            piece = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
-            pieces.append(piece)
-            sizes[position] = len(piece)
+            pieces.append(value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value)
+            sizes[position] = len(pieces[-1])
         elif value is None:
             sizes[position] = NONE_SIZE
         elif _is_missing(value):
@@ -190,5 +192,7 @@ def _write_text(
     lengths = np.maximum(sizes.reshape(-1), 0)
     starts = (np.cumsum(lengths) - lengths).reshape(sizes.shape)
     path = member_name(number)
-    begin, size = _write(place.child(path), [(f"{spec.name}.text", np.dtype(np.uint8))], iter([([text], len(text))]))
+    begin, size = _write(
+        place.child(path), [(f"{spec.name}.text", np.dtype(np.uint8))], iter([([text], len(text))])
+    )
     return TextFile(path, size, group, begin, len(text)), (starts, sizes)

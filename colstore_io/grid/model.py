@@ -16,7 +16,18 @@ from ..formats.cstore.attributes import encode_attributes
 from ..writing.manifest_json import FileEntry, GenerationManifest, new_commit_id
 from .layout import Axis, Box, product
 
-__all__ = ["Column", "Dimension", "Group", "Kind", "Member", "Model", "Role", "VariableSpec", "manifest_of", "roles_of"]
+__all__ = [
+    "Column",
+    "Dimension",
+    "Group",
+    "Kind",
+    "Member",
+    "Model",
+    "Role",
+    "VariableSpec",
+    "manifest_of",
+    "roles_of",
+]
 
 Kind = Literal["plain", "complex", "text", "bytes"]
 """How values are stored: as they are; as a pair of columns; as place and length of bytes in a text member."""

@@ -24,7 +24,7 @@ __all__ = ["group_path", "parse_grid"]
 _MAX_INT = 2**63 - 1
 _MAX_DIMS = 64
 _KINDS: dict[str, Kind] = {"plain": "plain", "complex": "complex", "text": "text", "bytes": "bytes"}
-_COMPLEX = {"<c8": np.dtype(np.complex64), "<c16": np.dtype(np.complex128)}
+_COMPLEX: dict[str, Any] = {"<c8": np.dtype(np.complex64), "<c16": np.dtype(np.complex128)}
 
 Refuse = Callable[[str], FormatError]
 
@@ -121,7 +121,7 @@ def _axes(value: Any, dims: Sequence[str], owner: str, refuse: Refuse) -> tuple[
                     "both positive"
                 )
         axis = Axis.of_runs((length, count) for length, count in runs)
-        if axis.length > _MAX_INT or axis.count > MAX_CHUNKS and not axis.uniform:
+        if axis.length > _MAX_INT or (axis.count > MAX_CHUNKS and not axis.uniform):
             raise refuse(f"{owner} has more indices or chunks along {dim!r} than can be")
         axes.append(axis)
     return tuple(axes)
@@ -142,7 +142,8 @@ def _member(entry: FileEntry, group: str, refuse: Refuse) -> Member:
     for numbers in (first, counts):
         if not isinstance(numbers, list) or len(numbers) != len(dims) or not all(map(_is_count, numbers)):
             raise refuse(f"{owner} does not say which chunks it holds")
-    assert isinstance(first, list) and isinstance(counts, list)
+    assert isinstance(first, list)
+    assert isinstance(counts, list)
     axes = _axes(layout.get("chunks"), dims, owner, refuse)
     if [axis.count for axis in axes] != counts:
         raise refuse(f"{owner} does not have the chunks {counts} that it should hold")
@@ -154,9 +155,7 @@ def _member(entry: FileEntry, group: str, refuse: Refuse) -> Member:
     begin = layout.get("begin")
     if not _is_count(begin):
         raise refuse(f"{owner} does not say where its records begin")
-    member = Member(
-        entry.path, entry.size, group, dims, Box(tuple(first), stop), axes, begin, columns, texts
-    )
+    member = Member(entry.path, entry.size, group, dims, Box(tuple(first), stop), axes, begin, columns, texts)
     if member.n_records != entry.records or member.n_rows != entry.rows:
         raise refuse(
             f"{owner} has {entry.records} records of {entry.rows} rows in all, its chunks make "
@@ -164,7 +163,9 @@ def _member(entry: FileEntry, group: str, refuse: Refuse) -> Member:
         )
     if member.n_records > MAX_CHUNKS:
         raise refuse(f"{owner} has {member.n_records} records, more than {MAX_CHUNKS}")
-    least = begin - RECORD_HEADER_SIZE + member.n_records * RECORD_HEADER_SIZE + member.n_rows * member.row_bytes
+    least = (
+        begin - RECORD_HEADER_SIZE + member.n_records * RECORD_HEADER_SIZE + member.n_rows * member.row_bytes
+    )
     if begin < RECORD_HEADER_SIZE or least > entry.size:
         names = ", ".join(sorted(member.variables))
         raise refuse(f"{owner} has {entry.size} bytes, its chunks of {names} need {least}: it was cut short")
@@ -227,16 +228,14 @@ def _attrs(value: Any, owner: str, refuse: Refuse) -> Mapping[str, Any]:
         raise refuse(f"attributes of {owner}: {exc}") from None
 
 
-def _variable(
-    name: str, value: Any, dimensions: Mapping[str, Dimension], refuse: Refuse
-) -> VariableSpec:
+def _variable(name: str, value: Any, dimensions: Mapping[str, Dimension], refuse: Refuse) -> VariableSpec:
     owner = f"variable {name!r}"
     if not isinstance(value, dict):
         raise refuse(f"{owner} is no object")
     kind = _KINDS.get(value.get("kind", "")) if isinstance(value.get("kind"), str) else None
     if kind is None:
         raise refuse(f"{owner} is of kind {value.get('kind')!r:.40}, which this library does not know")
-    dtype = np.dtype(object)
+    dtype: np.dtype[Any] = np.dtype(object)
     if kind == "complex":
         if value.get("dtype") not in ("<c8", "<c16"):
             raise refuse(f"{owner} has a dtype that is not complex")
@@ -269,7 +268,9 @@ def _check_member(member: Member, group: Group, refuse: Refuse) -> None:
         if spec is None:
             continue  # of a variable that was dropped since
         if spec.dims != member.dims:
-            raise refuse(f"file {member.path} has dimensions {member.dims}, variable {name!r} has {spec.dims}")
+            raise refuse(
+                f"file {member.path} has dimensions {member.dims}, variable {name!r} has {spec.dims}"
+            )
         for dim, axis, own, first, stop in zip(
             spec.dims, spec.axes, member.axes, member.box.first, member.box.stop, strict=True
         ):
@@ -281,6 +282,8 @@ def _check_member(member: Member, group: Group, refuse: Refuse) -> None:
         for role, dtype in zip(roles_of(spec.kind), spec.stored_dtypes, strict=True):
             found = [c.itemsize for c in member.columns if c.variable == name and c.role == role]
             if found != [dtype.itemsize]:
-                raise refuse(f"file {member.path} has no column of {dtype.itemsize} bytes for variable {name!r}")
+                raise refuse(
+                    f"file {member.path} has no column of {dtype.itemsize} bytes for variable {name!r}"
+                )
         if spec.kind in ("text", "bytes") and member.texts.get(name) not in group.texts:
             raise refuse(f"file {member.path} names no file with the text of variable {name!r}")

@@ -1,7 +1,7 @@
 """Reading variables: which bytes a selection needs, and how they become an array.
 
-A read is a `Job`: it names the byte ranges that are not in mapped files, and finishes when somebody has fetched them. So
-several variables are read with one round of requests (`read_jobs`). Mapped files are never fetched from: the kernels
+A read is a `Job`: it names the byte ranges that are not in mapped files, and finishes when somebody has fetched them.
+So several variables are read with one round of requests (`read_jobs`). Mapped files are never fetched from: the kernels
 read them in place.
 """
 
@@ -34,12 +34,12 @@ _BLOCK_BYTES = 1 << 20
 """Bytes that one turn of a thread copies of a box: longer runs along the leading dimension are cut so."""
 
 _PARALLEL_BYTES = 8 << 20
-"""Boxes below this are copied by one thread. A chunk that a Dask task reads is one of several at once anyway; with both cores
-of a loaded machine busy, copies of 1.3 MB took 20 ms in a team of two and 0.4 ms alone."""
+"""Boxes below this are copied by one thread. A chunk that a Dask task reads is one of several at once anyway; with both
+cores of a loaded machine busy, copies of 1.3 MB took 20 ms in a team of two and 0.4 ms alone."""
 
 _UNCHECKED_POINTS = 1 << 16
-"""From this many points on, the kernel alone checks indices of a grid of few chunks: finding the smallest and the largest
-of 2 million took as long as a third of reading them."""
+"""From this many points on, the kernel alone checks indices of a grid of few chunks: finding the smallest and the
+largest of 2 million took as long as a third of reading them."""
 
 _FEW_CHUNKS = 1 << 10
 
@@ -94,8 +94,8 @@ def _fetched(asked: list[Request], jobs: Sequence[Any]) -> list[memoryview]:
     except (FileNotFoundError, StaleDatasetError, TruncatedFileError) as exc:
         names = ", ".join(sorted({repr(job.variable) for job in jobs if job.variable}))
         raise FormatError(
-            f"a file that variable {names} needs is missing or was cut short: {exc}. Restore the file, or open an older "
-            "generation of the directory by the path of its manifest"
+            f"a file that variable {names} needs is missing or was cut short: {exc}. Restore the file, or open an "
+            "older generation of the directory by the path of its manifest"
         ) from None
 
 
@@ -125,7 +125,12 @@ class GridSource:
     """
 
     def __init__(
-        self, place: Location, *, mmap: bool = True, backend: str | None = None, max_workers: int | None = None
+        self,
+        place: Location,
+        *,
+        mmap: bool = True,
+        backend: str | None = None,
+        max_workers: int | None = None,
     ) -> None:
         self.place = place
         self.io = IOStats()
@@ -138,7 +143,11 @@ class GridSource:
         self._lock = threading.Lock()  # guards the two tables; held for no I/O
 
     def __reduce__(self) -> tuple[object, ...]:
-        options = {"mmap": self._mmap, "backend": self.backend, "max_workers": self.max_workers}
+        options: dict[str, Any] = {
+            "mmap": self._mmap,
+            "backend": self.backend,
+            "max_workers": self.max_workers,
+        }
         return (functools.partial(GridSource, **options), (self.place,))
 
     @property
@@ -198,7 +207,9 @@ class GridSource:
         if layout is None:
             layout = MemberLayout(member)
             if layout.end > member.size:
-                raise self.damaged(variable, member.path, f"has {member.size} bytes, its chunks end at {layout.end}")
+                raise self.damaged(
+                    variable, member.path, f"has {member.size} bytes, its chunks end at {layout.end}"
+                )
         mapping = self._guarded(variable, member.path, lambda: file.map(member.size))
         if mapping is None:
             with self._lock:
@@ -210,7 +221,9 @@ class GridSource:
                 self._layouts[member.path] = layout
         return _Opened(file, layout, mapping, mapping.ctypes.data)
 
-    def _compare(self, member: Member, layout: MemberLayout, mapping: NDArray[np.uint8], variable: str) -> None:
+    def _compare(
+        self, member: Member, layout: MemberLayout, mapping: NDArray[np.uint8], variable: str
+    ) -> None:
         ends = {0: member.box.first, member.n_records - 1: tuple(n - 1 for n in member.box.stop)}
         for index, chunk in ends.items():
             starts, rows = layout.records([np.array([c], np.int64) for c in chunk])
@@ -301,7 +314,9 @@ class GridVariable:
 
     def outer_job(self, key: Sequence[Any]) -> Job:
         """Plan `read_outer`."""
-        if len(key) == 1 and isinstance(key[0], np.ndarray):  # no need to sort: one dimension's points are its rows
+        if len(key) == 1 and isinstance(
+            key[0], np.ndarray
+        ):  # no need to sort: one dimension's points are its rows
             return self.points_job(key)
         return self._named(self._job(outer(key, self.spec.axes, self.spec.dims)))
 
@@ -334,7 +349,9 @@ class GridVariable:
         owner = self._owner_of_values(selection)
         return _joined(parts, lambda pair: self._text(pair[0], pair[1], owner))
 
-    def _owners(self, selection: Outer | Points) -> tuple[NDArray[np.int32], list[tuple[int, tuple[slice, ...]]]]:
+    def _owners(
+        self, selection: Outer | Points
+    ) -> tuple[NDArray[np.int32], list[tuple[int, tuple[slice, ...]]]]:
         owners, parts = owners_of(self.members, selection.chunks)
         # Of the box around points only the touched chunks count; they are looked at when their bases are.
         if isinstance(selection, Outer) and (owners < 0).any():
@@ -434,7 +451,10 @@ class GridVariable:
         spec, shape = self.spec, selection.shape
         counts = np.array([len(own) for own in selection.chunks], np.int64)
         edges = _concatenated(
-            [axis.edges(int(own[0]), int(own[-1]) + 1) for axis, own in zip(spec.axes, selection.chunks, strict=True)]
+            [
+                axis.edges(int(own[0]), int(own[-1]) + 1)
+                for axis, own in zip(spec.axes, selection.chunks, strict=True)
+            ]
         )
         uniform = np.array([axis.uniform for axis in spec.axes], np.int64)
         raw = out.view(np.uint8)
@@ -467,7 +487,10 @@ class GridVariable:
             offset = offset * (edges[chunk + 1] - edges[chunk]) + (index - edges[chunk])
             number = number * len(own) + chunk
         shape = np.broadcast_shapes(number.shape, offset.shape)
-        number, offset = np.broadcast_to(number, shape).reshape(-1), np.broadcast_to(offset, shape).reshape(-1)
+        number, offset = (
+            np.broadcast_to(number, shape).reshape(-1),
+            np.broadcast_to(offset, shape).reshape(-1),
+        )
         touched = np.unique(number)
         absent = owners.reshape(-1)[touched] < 0
         if absent.any():
@@ -479,7 +502,8 @@ class GridVariable:
         begins = np.searchsorted(number, touched)
         ends = np.searchsorted(number, touched, side="right")
         own_offsets = {
-            int(t): offset[a:b] for t, a, b in zip(touched.tolist(), begins.tolist(), ends.tolist(), strict=True)
+            int(t): offset[a:b]
+            for t, a, b in zip(touched.tolist(), begins.tolist(), ends.tolist(), strict=True)
         }
         return [
             (position, file, place, _merged(own_offsets[position] * itemsize, itemsize))
@@ -529,7 +553,8 @@ class GridVariable:
                 continue
             file = self.source.file(text.path, text.size, self.spec.name)
             requests += [
-                (file, text.begin + a, n) for a, n in zip(starts[mine].tolist(), sizes[mine].tolist(), strict=True)
+                (file, text.begin + a, n)
+                for a, n in zip(starts[mine].tolist(), sizes[mine].tolist(), strict=True)
             ]
             asked.append(mine)
         positions = np.concatenate(asked) if asked else np.zeros(0, np.int64)
@@ -543,7 +568,8 @@ class GridVariable:
                     out[position] = value.decode("utf-8", "surrogatepass") if is_text else value
             except UnicodeDecodeError:
                 raise FormatError(
-                    f"variable {self.spec.name!r} holds text that is no UTF-8", path=self.source.place.spelling
+                    f"variable {self.spec.name!r} holds text that is no UTF-8",
+                    path=self.source.place.spelling,
                 ) from None
             out[sizes == -1] = np.nan
             out[sizes == -2] = None
@@ -662,7 +688,9 @@ def _outer_ranges(selection: Outer, position: int, itemsize: int) -> NDArray[np.
 
 def _requests(ranges: Sequence[_Ranges]) -> list[Request]:
     return [
-        (file, place + begin, end - begin) for _, file, place, wanted in ranges for begin, end in wanted.tolist()
+        (file, place + begin, end - begin)
+        for _, file, place, wanted in ranges
+        for begin, end in wanted.tolist()
     ]
 
 

@@ -1,4 +1,4 @@
-"""What does an N-D key mean? One selection per dimension (`Outer`), or points (`Points`), with the chunks that they touch.
+"""What does an N-D key mean? One selection per dimension (`Outer`), or points (`Points`), and the chunks they touch.
 
 Pure: no file is looked at. Keys are in the canonical form of xarray's indexers: slices with a positive step, integers
 and index arrays in range.
@@ -65,9 +65,6 @@ class Outer:
     @property
     def chunks(self) -> tuple[NDArray[np.int64], ...]:
         return tuple(pick.chunks for pick in self.picks)
-
-    def flipped(self) -> tuple[slice, ...]:
-        return tuple(slice(None) for pick in self.picks if not pick.scalar)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,11 +238,15 @@ def points(
     for k, axis, dim in zip(key, axes, dims, strict=True):
         if isinstance(k, slice):
             array = np.arange(*k.indices(axis.length), dtype=np.int64)
-            found.append(array.reshape(-1, *(1,) * (n_slices - seen - 1)))
+            found.append(array.reshape((-1, *(1,) * (n_slices - seen - 1))))
             seen += 1
         else:
-            array = checked_indices(k, axis.length, dim) if checked else np.asarray(k).astype(np.int64, copy=False)
-            found.append(array.reshape(*array.shape, *(1,) * n_slices))
+            array = (
+                checked_indices(k, axis.length, dim)
+                if checked
+                else np.asarray(k).astype(np.int64, copy=False)
+            )
+            found.append(array.reshape((*array.shape, *(1,) * n_slices)))
     shape = np.broadcast_shapes(*(array.shape for array in found)) if found else front
     chunks = []
     for array, axis in zip(found, axes, strict=True):

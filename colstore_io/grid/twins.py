@@ -16,7 +16,8 @@ _MAX_DIMS = 64
 
 
 def _memory(address: int, nbytes: int) -> NDArray[np.uint8]:
-    return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8)
+    memory: Any = (ctypes.c_uint8 * nbytes).from_address(address)
+    return np.frombuffer(memory, np.uint8)
 
 
 def _check(

@@ -34,8 +34,8 @@ __all__ = [
     "FileEntry",
     "GenerationManifest",
     "IncompleteManifestError",
-    "directory_location",
     "check_table",
+    "directory_location",
     "generation_of_name",
     "manifest_name",
     "member_locations",
@@ -105,7 +105,9 @@ def _generations(directory: Location) -> list[int]:
     names: Iterable[str]
     try:
         if directory.local_path is not None:
-            names = os.listdir(directory.local_path)  # only names count: no question about each of many members
+            names = os.listdir(
+                directory.local_path
+            )  # only names count: no question about each of many members
         else:
             names = [entry.name for entry in storage.list_names(directory)]
     except (FileNotFoundError, NotADirectoryError):

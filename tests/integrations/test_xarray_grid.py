@@ -52,7 +52,7 @@ def opened(path: object, **options: object) -> xr.Dataset:
 
 
 def files_of(path: Path) -> set[str]:
-    return {name for name in os.listdir(path)}
+    return set(os.listdir(path))
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -227,7 +227,11 @@ def test_open_mfdataset_joins_containers(tmp_path):
     climate().isel(time=slice(0, 3)).colstore.to_colstore(tmp_path / "a")
     climate().isel(time=slice(3, 6)).colstore.to_colstore(tmp_path / "b")
     with xr.open_mfdataset(
-        [tmp_path / "a", tmp_path / "b"], engine="colstore", data_vars="minimal", coords="minimal", compat="equals"
+        [tmp_path / "a", tmp_path / "b"],
+        engine="colstore",
+        data_vars="minimal",
+        coords="minimal",
+        compat="equals",
     ) as both:
         xr.testing.assert_identical(both.load(), climate())
 
@@ -277,7 +281,9 @@ def test_mode_w_minus_refuses_what_exists(tmp_path):
 def test_mode_a_adds_and_replaces_variables(tmp_path):
     ds = climate()
     ds.colstore.to_colstore(tmp_path / "a")
-    more = xr.Dataset({"t": ds["t"].astype("f8") * 2, "new": ("lat", np.arange(5))}).drop_vars(["time", "lat", "lon"])
+    more = xr.Dataset({"t": ds["t"].astype("f8") * 2, "new": ("lat", np.arange(5))}).drop_vars(
+        ["time", "lat", "lon"]
+    )
     more.colstore.to_colstore(tmp_path / "a", mode="a")
     back = opened(tmp_path / "a").load()
     xr.testing.assert_equal(back, ds.assign(more))
@@ -440,7 +446,10 @@ def test_writers_of_the_same_chunk_conflict(tmp_path):
 
 def test_two_appends_conflict(tmp_path):
     climate(4).colstore.to_colstore(tmp_path / "a")
-    jobs = [climate(2).chunk().colstore.to_colstore(tmp_path / "a", append_dim="time", compute=False) for _ in "12"]
+    jobs = [
+        climate(2).chunk().colstore.to_colstore(tmp_path / "a", append_dim="time", compute=False)
+        for _ in "12"
+    ]
     dask.compute(jobs[0])
     with pytest.raises(CommitConflictError):
         dask.compute(jobs[1])
@@ -617,7 +626,9 @@ def set_length(members, length):
         lambda m: variables(m)["t"].update(kind=["plain"]),
         lambda m: variables(m)["t"].update(dims=["time", "time", "lon"]),
         lambda m: variables(m)["t"].update(attrs={"a": {"data": "zz", "dtype": "<f4", "shape": []}}),
-        lambda m: [f["partition"].update(first=[9] * len(f["partition"].get("first", []))) for f in m["files"]],
+        lambda m: [
+            f["partition"].update(first=[9] * len(f["partition"].get("first", []))) for f in m["files"]
+        ],
         lambda m: [f["layout"].update(begin=10**9) for f in m["files"]],
         lambda m: [f["layout"].update(begin=0) for f in m["files"]],
         lambda m: [f["partition"].update(counts=[2**60]) for f in m["files"]],
@@ -653,7 +664,9 @@ def member_of(path: Path, variable: str) -> Path:
     return path / open_container(path).group().members_of[variable][0].path
 
 
-@pytest.mark.parametrize("options", [{}, {"mmap": False}, {"backend": "numpy"}], ids=["mapped", "read", "numpy"])
+@pytest.mark.parametrize(
+    "options", [{}, {"mmap": False}, {"backend": "numpy"}], ids=["mapped", "read", "numpy"]
+)
 def test_torn_member_is_an_error_that_names_the_variable(tmp_path, options):
     climate().drop_vars(["time", "lat", "lon"]).colstore.to_colstore(tmp_path / "a")
     file = member_of(tmp_path / "a", "t")

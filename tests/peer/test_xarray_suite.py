@@ -7,8 +7,8 @@ import contextlib
 import pytest
 from xarray.tests.test_backends import CFEncodedBase, create_tmp_file
 
-from colstore_io.integrations.xarray import ColstoreAccessor  # noqa: F401  (registers ds.colstore)
 from colstore_io.integrations._xarray_grid import ColstoreDataStore
+from colstore_io.integrations.xarray import ColstoreAccessor  # noqa: F401  (registers ds.colstore)
 
 
 class TestColstore(CFEncodedBase):
