@@ -5,6 +5,7 @@ Everything here costs time and memory in proportion to the manifest, whatever nu
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeGuard
 
@@ -114,6 +115,10 @@ def _axes(value: Any, dims: Sequence[str], owner: str, refuse: Refuse) -> tuple[
     for dim, runs in zip(dims, value, strict=True):
         if not isinstance(runs, list):
             raise refuse(f"chunk lengths of {owner} along {dim!r} are no array")
+        known = _KNOWN_AXES.get(_key_of(runs))  # never None: what has no key is not kept
+        if known is not None:
+            axes.append(known)
+            continue
         for run in runs:
             if not isinstance(run, list) or len(run) != 2 or not all(_is_count(n) and n > 0 for n in run):
                 raise refuse(
@@ -124,7 +129,25 @@ def _axes(value: Any, dims: Sequence[str], owner: str, refuse: Refuse) -> tuple[
         if axis.length > _MAX_INT or (axis.count > MAX_CHUNKS and not axis.uniform):
             raise refuse(f"{owner} has more indices or chunks along {dim!r} than can be")
         axes.append(axis)
+        if len(_KNOWN_AXES) >= _MOST_AXES:
+            _KNOWN_AXES.clear()
+        if (key := _key_of(runs)) is not None:
+            _KNOWN_AXES[key] = axis
     return tuple(axes)
+
+
+_KNOWN_AXES: dict[Any, Axis] = {}
+"""Axes that were found to be good: variables and members of one dataset are cut alike, and there may be thousands."""
+
+_MOST_AXES = 256
+
+
+def _key_of(runs: list[Any]) -> Any:
+    """Return a key for short lists of two ints; None for all else."""
+    if len(runs) > 2 or not all(type(run) is list and len(run) == 2 for run in runs):
+        return None
+    key = tuple([(run[0], run[1]) for run in runs])
+    return key if all(type(a) is int and type(b) is int for a, b in key) else None
 
 
 def _text(entry: FileEntry, group: str, refuse: Refuse) -> TextFile:
@@ -242,7 +265,7 @@ def _variable(name: str, value: Any, dimensions: Mapping[str, Dimension], refuse
         dtype = _COMPLEX[value["dtype"]]
     elif kind == "plain":
         try:
-            dtype = native(parse_dtype(value.get("dtype")))
+            dtype = _dtype_of(value.get("dtype"))
         except ValueError as exc:
             raise refuse(f"dtype of {owner} {exc}") from None
     dims = _names(value.get("dims"), owner, refuse)
@@ -262,7 +285,17 @@ def _variable(name: str, value: Any, dimensions: Mapping[str, Dimension], refuse
     return VariableSpec(name, kind, dtype, dims, axes, _attrs(value.get("attrs", {}), owner, refuse))
 
 
+def _dtype_of(text: Any) -> np.dtype[Any]:
+    return _known_dtype(text) if isinstance(text, str) else parse_dtype(text)
+
+
+@functools.lru_cache(256)
+def _known_dtype(text: str) -> np.dtype[Any]:
+    return native(parse_dtype(text))
+
+
 def _check_member(member: Member, group: Group, refuse: Refuse) -> None:
+    sizes = {(column.variable, column.role): column.itemsize for column in member.columns}
     for name in member.variables:
         spec = group.variables.get(name)
         if spec is None:
@@ -274,14 +307,15 @@ def _check_member(member: Member, group: Group, refuse: Refuse) -> None:
         for dim, axis, own, first, stop in zip(
             spec.dims, spec.axes, member.axes, member.box.first, member.box.stop, strict=True
         ):
+            if own is axis and first == 0:
+                continue
             if stop > axis.count or axis.part(first, stop) != own:
                 raise refuse(
                     f"file {member.path} holds chunks {first} to {stop} of variable {name!r} along {dim!r}, which do "
                     "not divide it as the variable is divided"
                 )
         for role, dtype in zip(roles_of(spec.kind), spec.stored_dtypes, strict=True):
-            found = [c.itemsize for c in member.columns if c.variable == name and c.role == role]
-            if found != [dtype.itemsize]:
+            if sizes.get((name, role)) != dtype.itemsize:
                 raise refuse(
                     f"file {member.path} has no column of {dtype.itemsize} bytes for variable {name!r}"
                 )

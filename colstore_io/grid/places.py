@@ -13,7 +13,7 @@ from ..errors import FormatError
 from ..formats.cstore.records import BODY_ALIGNMENT, RECORD_HEADER_SIZE
 from .model import Member
 
-__all__ = ["MemberLayout", "owners_of"]
+__all__ = ["MemberBoxes", "MemberLayout", "missing_chunk", "owners_of"]
 
 
 def _aligned(nbytes: Any) -> Any:
@@ -63,8 +63,30 @@ class MemberLayout:
         return member.begin + record * size, np.full(len(record), rows, np.int64)
 
 
+class MemberBoxes:
+    """The boxes of many members as arrays, so that those that a read touches are found without a look at each.
+
+    Attributes
+    ----------
+    first, stop : ndarray of int64, shape (members, dimensions)
+    """
+
+    __slots__ = ("first", "stop")
+
+    def __init__(self, members: Sequence[Member], n_dims: int) -> None:
+        shape = (len(members), n_dims)
+        self.first = np.array([member.box.first for member in members], np.int64).reshape(shape)
+        self.stop = np.array([member.box.stop for member in members], np.int64).reshape(shape)
+
+    def touched(self, chunks: Sequence[NDArray[np.int64]]) -> list[int]:
+        """Return the members whose boxes meet the box around `chunks`, in their order."""
+        low = np.array([int(own[0]) for own in chunks], np.int64)
+        high = np.array([int(own[-1]) for own in chunks], np.int64)
+        return np.flatnonzero(((self.first <= high) & (self.stop > low)).all(axis=1)).tolist()
+
+
 def owners_of(
-    members: Sequence[Member], chunks: Sequence[NDArray[np.int64]]
+    members: Sequence[Member], chunks: Sequence[NDArray[np.int64]], boxes: MemberBoxes
 ) -> tuple[NDArray[np.int32], list[tuple[int, tuple[slice, ...]]]]:
     """Return which member holds each of the chunks in the outer product of `chunks`; -1 where none does.
 
@@ -73,7 +95,9 @@ def owners_of(
     members : sequence of Member
         In the order of the manifest: a later one wins.
     chunks : sequence of ndarray of int64
-        Increasing numbers along each dimension.
+        Increasing numbers along each dimension, at least one.
+    boxes : MemberBoxes
+        Of `members`.
 
     Returns
     -------
@@ -83,7 +107,8 @@ def owners_of(
     """
     owners = np.full([len(own) for own in chunks], -1, np.int32)
     parts: list[tuple[int, tuple[slice, ...]]] = []
-    for number, member in enumerate(members):
+    for number in boxes.touched(chunks):
+        member = members[number]
         part = []
         for own, first, stop in zip(chunks, member.box.first, member.box.stop, strict=True):
             if len(own) == 1:

@@ -25,7 +25,7 @@ from ..storage import ByteFile, IOStats, Location
 from . import twins
 from .layout import product
 from .model import Member, Role, TextFile, VariableSpec
-from .places import MemberLayout, missing_chunk, owners_of
+from .places import MemberBoxes, MemberLayout, missing_chunk, owners_of
 from .selecting import Outer, Points, outer, points
 
 __all__ = ["GridSource", "GridVariable", "Job", "read_jobs"]
@@ -275,7 +275,7 @@ class GridVariable:
         Files with its bytes, by path.
     """
 
-    __slots__ = ("members", "source", "spec", "texts")
+    __slots__ = ("_boxes", "members", "source", "spec", "texts")
 
     def __init__(
         self, source: GridSource, spec: VariableSpec, members: Sequence[Member], texts: dict[str, TextFile]
@@ -284,6 +284,10 @@ class GridVariable:
         self.spec = spec
         self.members = tuple(members)
         self.texts = texts
+        self._boxes: MemberBoxes | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (GridVariable, (self.source, self.spec, self.members, self.texts))
 
     def __repr__(self) -> str:
         return f"GridVariable({self.spec.name!r}, dtype={self.spec.dtype}, shape={self.spec.shape})"
@@ -352,7 +356,9 @@ class GridVariable:
     def _owners(
         self, selection: Outer | Points
     ) -> tuple[NDArray[np.int32], list[tuple[int, tuple[slice, ...]]]]:
-        owners, parts = owners_of(self.members, selection.chunks)
+        if self._boxes is None:
+            self._boxes = MemberBoxes(self.members, len(self.spec.dims))
+        owners, parts = owners_of(self.members, selection.chunks, self._boxes)
         # Of the box around points only the touched chunks count; they are looked at when their bases are.
         if isinstance(selection, Outer) and (owners < 0).any():
             where = np.argwhere(owners < 0)[0]
