@@ -309,10 +309,14 @@ def test_dataset_lives_in_an_object_store(server, request):
     back = xr.open_dataset(url, engine="colstore", storage_options=store.options)
     xr.testing.assert_identical(back.load(), ds)
     lazy = xr.open_dataset(url, engine="colstore", storage_options=store.options, chunks={})
-    xr.testing.assert_identical(lazy.isel(x=slice(5, 50), y=[1, 70]).load(), ds.isel(x=slice(5, 50), y=[1, 70]))
+    xr.testing.assert_identical(
+        lazy.isel(x=slice(5, 50), y=[1, 70]).load(), ds.isel(x=slice(5, 50), y=[1, 70])
+    )
     with pytest.raises(FileExistsError):
         ds.drop_vars("t").colstore.to_colstore(url, mode="w-", **options)
-    (ds[["v"]].isel(x=slice(0, 20)).drop_vars("x") * 0).colstore.to_colstore(url, region={"x": slice(0, 20)}, **options)
+    (ds[["v"]].isel(x=slice(0, 20)).drop_vars("x") * 0).colstore.to_colstore(
+        url, region={"x": slice(0, 20)}, **options
+    )
     again = xr.open_dataset(url, engine="colstore", storage_options=store.options)
     assert (again["v"][:20] == 0).all()
     assert (again["v"][20:] == ds["v"][20:]).all()
