@@ -63,7 +63,7 @@ def to_colstore(
         )
     encoding = dict(encoding or {})
     if append_dim is not None or region is not None or mode == "r+":
-        existing = _existing(path, options)
+        existing = _existing(path, options, dataset)
         region = _region(dataset, existing, region)
         dataset = _encoded_alike(dataset, existing, encoding)
         unlimited_dims = None
@@ -96,12 +96,30 @@ def _mode(mode: str | None, append_dim: Any, region: Any) -> str:
     return "r+" if region is not None else mode
 
 
-def _existing(path: Any, options: Mapping[str, Any]) -> xr.Dataset:
-    # Decoded with all defaults, for the encoding; nobody reads values of it but an index that region="auto" asks for.
-    return xr.decode_cf(ColstoreDataStore(path, **options))
+def _existing(path: Any, options: Mapping[str, Any], dataset: xr.Dataset) -> dict[Any, xr.Variable]:
+    """Return the variables of the file, lazily, decoded as far as those of `dataset` are.
+
+    Who opened a dataset with ``decode_times=False`` or ``mask_and_scale=False`` has numbers, and appends numbers.
+    """
+    store = ColstoreDataStore(path, **options)
+    found = {}
+    for name, stored in store.get_variables().items():
+        new = dataset.variables.get(name)
+        if stored.dtype.kind == "O" or new is None:
+            found[name] = stored
+            continue
+        found[name] = xr.conventions.decode_cf_variable(
+            name,
+            stored,
+            concat_characters=False,
+            mask_and_scale=not {"_FillValue", "missing_value", "scale_factor", "add_offset"} & set(new.attrs),
+            decode_times=new.dtype.kind in "MmO",
+            decode_timedelta=new.dtype.kind == "m",
+        )
+    return found
 
 
-def _region(dataset: xr.Dataset, existing: xr.Dataset, region: Any) -> dict[str, slice] | None:
+def _region(dataset: xr.Dataset, existing: Mapping[Any, xr.Variable], region: Any) -> dict[str, slice] | None:
     """Return where to write: slices by dimension; ``"auto"`` looks the coordinate's values up in the dataset."""
     from colstore_io.errors import SchemaMismatchError
 
@@ -118,7 +136,7 @@ def _region(dataset: xr.Dataset, existing: xr.Dataset, region: Any) -> dict[str,
                 f"region names {dim!r}, which is no dimension of the dataset {list(dataset.dims)}"
             )
         if where == "auto":
-            own, stored = dataset.indexes[dim], existing[dim].to_index()
+            own, stored = dataset.indexes[dim], existing[dim].to_index_variable().to_index()
             start = int(stored.get_indexer(own[:1])[0]) if len(own) else 0
             if start < 0 or not stored[start : start + len(own)].equals(own):
                 raise SchemaMismatchError(
@@ -132,7 +150,7 @@ def _region(dataset: xr.Dataset, existing: xr.Dataset, region: Any) -> dict[str,
 
 
 def _encoded_alike(
-    dataset: xr.Dataset, existing: xr.Dataset, encoding: dict[Any, Mapping[str, Any]]
+    dataset: xr.Dataset, existing: Mapping[Any, xr.Variable], encoding: dict[Any, Mapping[str, Any]]
 ) -> xr.Dataset:
     """Return `dataset` with the encoding that its variables have in the file, after comparing their dtypes."""
     from colstore_io.errors import SchemaMismatchError
@@ -141,9 +159,9 @@ def _encoded_alike(
     for name, variable in dataset.variables.items():
         if name in encoding:
             raise ValueError(f"variable {name!r} exists already, its encoding cannot be given again")
-        if name not in existing.variables:
+        if name not in existing:
             continue
-        old = existing.variables[name]
+        old = existing[name]
         kinds = variable.dtype.kind + old.dtype.kind
         alike = (
             variable.dtype.newbyteorder("=") == old.dtype

@@ -510,6 +510,24 @@ def test_task_that_runs_twice_does_no_harm(tmp_path):
     assert (opened(tmp_path / "a")["v"] == 1).all()
 
 
+@pytest.mark.slow
+def test_tasks_run_in_other_processes(tmp_path):
+    with dask.config.set(scheduler="processes", num_workers=2):
+        climate(4).drop_vars("name").chunk({"time": 2}).colstore.to_colstore(tmp_path / "a")
+        back = opened(tmp_path / "a", chunks={})
+        xr.testing.assert_identical(back.load(), climate(4).drop_vars("name"))
+
+
+def test_append_of_undecoded_times_compares_numbers(tmp_path):
+    ds = xr.Dataset({"v": ("t", [1, 2])}, {"t": ("t", [0.0, 1.0], {"units": "months since 0000-01-01"})})
+    ds.colstore.to_colstore(tmp_path / "a")
+    ds.assign_coords(t=ds["t"] + 2).assign_coords(t=("t", [2.0, 3.0], ds["t"].attrs)).colstore.to_colstore(
+        tmp_path / "a", append_dim="t"
+    )
+    back = opened(tmp_path / "a", decode_times=False)
+    assert back["t"].values.tolist() == [0, 1, 2, 3]
+
+
 def test_blocks_that_cut_chunks_are_joined(tmp_path):
     ds = climate(8).chunk({"time": 3, "lon": 3})
     ds.colstore.to_colstore(tmp_path / "a", encoding={"t": {"chunks": (2, 5, 4)}})
