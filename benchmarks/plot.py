@@ -23,6 +23,7 @@ import report
 ROOT = Path(__file__).resolve().parents[1]
 FAMILIES = {
     "core": "One file, one record",
+    "out": "One file, into arrays that exist already",
     "records": "One file of many equal records",
     "records_irregular": "One file of many unequal records",
     "shards": "Many equal files as one table",
@@ -30,6 +31,7 @@ FAMILIES = {
     "cold": "Files that are not in the page cache",
     "memory": "Peak of memory",
     "open": "Opening",
+    "import": "Importing, in fresh processes",
     "write": "Writing",
     "dask": "Dask",
     "xarray": "xarray",
@@ -41,6 +43,8 @@ COLOURS = {  # Okabe-Ito, told apart by colour-blind readers too; limits are hol
     "colstore": "#d55e00",
     "numpy_mmap": "#009e73",
     "parquet": "#cc79a7",
+    "h5py": "#999999",
+    "raw": "#b15928",
     "zarr": "#e69f00",
     "limit": "#000000",
     "limit_c": "#000000",

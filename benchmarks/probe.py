@@ -87,7 +87,9 @@ def _child(probe: Probe) -> None:
 
     def read(path: str, key: Any) -> Any:
         handle = system.open(path)
-        return system.read_all(handle) if key is None else system.rows(handle, key, probe["column"])
+        if key is not None:
+            return system.rows(handle, key, probe["column"])
+        return (system.read_all or system.raw_read)(handle)
 
     # Once on a small file: what a library imports or starts on first use is not the read.
     rows = probe["small_rows"]

@@ -56,7 +56,7 @@ def _source(kind: str, system: System, writer: System, bench: Bench) -> Any:
         return system.open(path) if kind == "records" else path
     if system.open_many is None:
         return None
-    paths = bench.shard_files(system, writer, irregular)
+    paths = bench.shard_files(system, writer, irregular, 1000 if kind == "thousand_paths" else None)
     return system.open_many(paths) if kind == "shards" else paths
 
 
@@ -64,7 +64,9 @@ def _limit_jobs(workload: Workload, bench: Bench, want: Any) -> Iterator[Job]:
     def yardstick(call: Any) -> Any:  # its result is not checked by run_jobs
         return lambda: (call(bench), want)[1]
 
-    if workload.limit is not None:
+    if workload.limit is not None and workload.measures_itself:
+        yield Job("limit", lambda: workload.limit(bench), measures_itself=True)  # type: ignore[misc]
+    elif workload.limit is not None:
         yield Job("limit", yardstick(workload.limit))
     if workload.limit_c is not None and (workload.can_limit_c is None or workload.can_limit_c(bench)):
         yield Job("limit_c", yardstick(workload.limit_c))
@@ -76,7 +78,7 @@ def _measure(
     """Return the rows of one workload, and why systems were left out."""
     jobs, handles = [], []
     for system in systems.values():
-        if any(getattr(system, need, None) is None for need in workload.needs):
+        if any(getattr(system, need, None) in (None, "") for need in workload.needs):
             continue
         writer = systems.get(system.files_of, system)
         if system.files_of and writer is system:

@@ -5,6 +5,7 @@ A method that a system does not have is ``None``: the workload leaves the system
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping
@@ -36,6 +37,12 @@ class System:
     compact: Any = None
     dask_frame: Any = None
     xarray_dataset: Any = None
+    rows_out: Any = None
+    read_all_out: Any = None
+    mean: Any = None
+    raw_read: Any = None
+    imported = ""  # the package that a program imports to use it
+    xarray_engine = ""  # the engine that its plug-in adds
 
     def close(self, handle: Any) -> None:
         if hasattr(handle, "close"):
@@ -74,6 +81,16 @@ class _Cstore(System):
     def rows_many(self, handle: Any, key: Any, names: list[str]) -> Any:
         return handle[key, names].dict()
 
+    # The reference has no out=: its fresh results are what ours are compared with.
+    def rows_out(self, handle: Any, key: Any, name: str, out: np.ndarray) -> Any:
+        return handle[key, name].array()
+
+    def read_all_out(self, handle: Any, out: dict[str, np.ndarray]) -> Any:
+        return handle.dict()
+
+    def mean(self, handle: Any, name: str) -> Any:
+        return float(handle[name].mean())
+
     def filter(self, handle: Any, name: str, threshold: float, out: str) -> Any:
         return handle.query(f"{name} > {threshold!r}").select(out).dict()[out]
 
@@ -88,11 +105,19 @@ class Ours(_Cstore):
     """colstore_io on files that it wrote."""
 
     name = "ours"
+    imported = "colstore_io"
+    xarray_engine = "colstore"
 
     def __init__(self) -> None:
         import colstore_io
 
         self.module = colstore_io
+
+    def rows_out(self, handle: Any, key: Any, name: str, out: np.ndarray) -> Any:
+        return handle[key, name].array(out=out)
+
+    def read_all_out(self, handle: Any, out: dict[str, np.ndarray]) -> Any:
+        return handle.dict(out=out)
 
     def dask_frame(self, path: str) -> Any:
         from colstore_io.integrations.dask import read_colstore
@@ -110,6 +135,8 @@ class OursIndexed(Ours):
 
     name = "ours_indexed"
     compact = None
+    imported = ""
+    xarray_engine = ""
 
     def write(self, columns: Columns, path: str) -> None:
         super().write(columns, path)
@@ -126,12 +153,15 @@ class OursSameFile(Ours):
     name = "ours_samefile"
     files_of = "colstore"
     write = write_records = compact = None
+    imported = ""
+    xarray_engine = ""
 
 
 class Reference(_Cstore):
     """colstore 0.5.1 with its thread cap raised to all cores."""
 
     name = "colstore"
+    imported = "colstore"
 
     def __init__(self) -> None:
         import colstore
@@ -175,6 +205,71 @@ class NumpyMemmap(System):
 
     def between(self, handle: Any, name: str, low: int, high: int, out: str) -> Any:
         return handle[out][(handle[name] >= low) & (handle[name] < high)]
+
+
+class Hdf5(System):
+    """Contiguous HDF5 data sets, one for each column, through h5py."""
+
+    name = "h5py"
+    suffix = ".h5"
+
+    def __init__(self) -> None:
+        import h5py
+
+        self.h5py = h5py
+
+    def write(self, columns: Columns, path: str) -> None:
+        with self.h5py.File(path, "w") as file:
+            for name, values in columns.items():
+                file.create_dataset(name, data=values)
+
+    def open(self, path: str) -> Any:
+        return self.h5py.File(path, "r")
+
+    def read_all(self, handle: Any) -> Any:
+        return {name: handle[name][:] for name in handle}
+
+    def read_one(self, handle: Any, name: str) -> Any:
+        return handle[name][:]
+
+    def rows(self, handle: Any, key: Any, name: str) -> Any:
+        if isinstance(key, slice):
+            return handle[name][key] if (key.step or 1) > 0 else handle[name][:][key]
+        if key.dtype == np.bool_ or len(key) > 100_000:
+            return handle[name][:][key]  # its selections by list are slower than reading everything
+        ordered, places = np.unique(key, return_inverse=True)
+        return handle[name][ordered][places]
+
+
+class RawFile(System):
+    """The bytes of all columns, read into memory that nobody has touched yet: what the device and the system allow."""
+
+    name = "raw"
+    suffix = ".rawdir"
+
+    def write(self, columns: Columns, path: str) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+        os.makedirs(path)
+        with open(f"{path}/data", "wb") as file:
+            for values in columns.values():
+                file.write(memoryview(values).cast("B"))
+        kept = {name: (values.dtype.str, len(values)) for name, values in columns.items()}
+        Path(path, "columns.json").write_text(json.dumps(kept))
+
+    def open(self, path: str) -> Any:
+        return open(f"{path}/data", "rb", buffering=0), json.loads(Path(path, "columns.json").read_text())
+
+    def close(self, handle: Any) -> None:
+        handle[0].close()
+
+    def raw_read(self, handle: Any) -> Any:
+        file, columns = handle
+        found = {name: np.empty(n, dtype) for name, (dtype, n) in columns.items()}
+        for values in found.values():
+            view = memoryview(values).cast("B")
+            while len(view):
+                view = view[file.readinto(view) :]
+        return found
 
 
 class Parquet(System):
@@ -247,5 +342,6 @@ class Zarr(System):
 
 
 SYSTEMS: dict[str, type[System]] = {
-    system.name: system for system in (Ours, OursIndexed, OursSameFile, Reference, NumpyMemmap, Parquet, Zarr)
+    system.name: system
+    for system in (Ours, OursIndexed, OursSameFile, Reference, NumpyMemmap, Hdf5, RawFile, Parquet, Zarr)
 }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,7 +44,7 @@ class Bench:
 
     def __init__(self, rows: int, root: Path, *, records: int, shards: int) -> None:
         self.n, self.root, self.records, self.shards = rows, root, records, shards
-        self.outputs = Outputs()
+        self.outputs, self.own_outputs = Outputs(), Outputs()
         self.columns = make_columns(rows)
         rng = np.random.default_rng(1)
         count = max(1, rows // 5)
@@ -90,15 +92,23 @@ class Bench:
             self.scratch(name), lambda p: writer.write_records(self.pieces(self.records, irregular), p)
         )
 
-    def shard_files(self, system: System, writer: System, irregular: bool) -> list[str]:
+    @cached_property
+    def mask_counts(self) -> dict[int, int]:
+        """Selected rows of each mask, by its identity: counting is part of the read, not of the caller's work."""
+        return {id(mask): int(np.count_nonzero(mask)) for mask in self.masks.values()}
+
+    def shard_files(
+        self, system: System, writer: System, irregular: bool, shards: int | None = None
+    ) -> list[str]:
         kind = "irregular" if irregular else "uniform"
-        folder = self.root / f"{system.files_of or system.name}_{self.n}_{self.shards}_{kind}"
+        count = self.shards if shards is None else shards
+        folder = self.root / f"{system.files_of or system.name}_{self.n}_{count}_{kind}"
         folder.mkdir(exist_ok=True)
         return [
             self._made(
                 str(folder / f"part_{number:05d}{system.suffix}"), lambda p, c=piece: writer.write(c, p)
             )
-            for number, piece in enumerate(self.pieces(self.shards, irregular))
+            for number, piece in enumerate(self.pieces(count, irregular))
         ]
 
     def alone_file(self, system: System, writer: System) -> str:
@@ -130,7 +140,8 @@ class Workload:
         Methods that a system must have.
     source : str
         What `call` gets: an open handle ("file", "records", "shards"), paths ("path", "record_path", "shard_paths",
-        "alone_path"), or nothing ("none"). "records", "shards" and their paths may end in "_irregular": unequal sizes.
+        "thousand_paths", "alone_path"), or nothing ("none"). "records", "shards" and their paths may end in
+        "_irregular": unequal sizes.
     call : callable (system, source, bench) -> result
     want : callable (bench) -> expected result, or None
     limit : callable (bench) -> anything, the same work by NumPy on arrays in memory; None where there is no such
@@ -270,9 +281,60 @@ def _add_reads(prefix: str, group: str, source: str) -> None:
     )
 
 
+def _add_outs() -> None:
+    """Reads into arrays that exist already (goals 4 and 6): what limit and limit_c do too."""
+
+    def rows(name: str, key: Key) -> None:
+        def call(system: System, handle: Any, b: Bench) -> Any:
+            rows = key(b)
+            n = b.n if rows is None else b.mask_counts[id(rows)] if rows.dtype == np.bool_ else len(rows)
+            (out,) = b.own_outputs(n, [b.columns["a"].dtype])
+            return system.rows_out(handle, slice(None) if rows is None else rows, "a", out)
+
+        add(
+            name + "_out",
+            "out",
+            "rows_out",
+            "file",
+            call,
+            lambda b: b.columns["a"] if key(b) is None else b.columns["a"][key(b)],
+            **_limits(key, lambda b: ["a"]),
+        )
+
+    rows("read_one", lambda b: None)
+    rows("gather", lambda b: b.index)
+    for percent in (1, 10, 50, 90):
+        rows(f"mask_{percent}", lambda b, p=percent: b.masks[p])
+    add(
+        "read_all_out",
+        "out",
+        "read_all_out",
+        "file",
+        lambda s, h, b: s.read_all_out(
+            h, dict(zip(b.names, b.own_outputs(b.n, [v.dtype for v in b.columns.values()]), strict=True))
+        ),
+        lambda b: b.columns,
+        **_limits(lambda b: None, lambda b: b.names),
+    )
+
+
+def _add_mean(prefix: str, group: str, source: str) -> None:
+    add(
+        prefix + "mean",
+        group,
+        "mean",
+        source,
+        lambda s, h, b: s.mean(h, "a"),
+        lambda b: float(b.columns["a"].mean()),
+        lambda b: b.columns["a"].mean(),
+    )
+
+
 _add_reads("", "core", "file")
+_add_outs()
 for _many in ("records", "records_irregular", "shards", "shards_irregular"):
     _add_reads(_many + "_", _many, _many)
+    _add_mean(_many + "_", _many, _many)
 
 
 def _opened(system: System, paths: Any, bench: Bench) -> None:
@@ -282,6 +344,7 @@ def _opened(system: System, paths: Any, bench: Bench) -> None:
 add("open", "open", "open", "path", _opened)
 add("open_records", "open", "open write_records", "record_path", _opened)
 add("open_shards", "open", "open_many", "shard_paths", _opened)
+add("open_1000_shards", "open", "open_many", "thousand_paths", _opened)
 
 
 def _probed(key_name: str, key: Key, what: str, **flags: Any) -> Callable[[System, str, Bench], float]:
@@ -302,6 +365,7 @@ def _add_probed(name: str, group: str, needs: str, call: Any, **more: Any) -> No
 
 
 _add_probed("cold_read_all", "cold", "read_all", _probed("", lambda b: None, "seconds", cold=True))
+_add_probed("cold_raw", "cold", "raw_read", _probed("", lambda b: None, "seconds", cold=True))
 _add_probed("cold_gather_1000", "cold", "rows", _probed("few", lambda b: b.small_index, "seconds", cold=True))
 _add_probed(
     "memory_mask_50",
@@ -309,6 +373,65 @@ _add_probed(
     "rows",
     _probed("mask", lambda b: b.masks[50], "peak", memory=True),
     unit="x result",
+)
+
+
+# ---- what a program pays before it has opened anything
+
+
+def _import_seconds(statements: str) -> float:
+    """Return how long `statements` take in a fresh interpreter, whose own start is not counted."""
+    timed = f"import time; begin = time.perf_counter()\n{statements}\nprint(time.perf_counter() - begin)"
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", timed], capture_output=True, text=True, check=True
+    )
+    return float(run.stdout)
+
+
+# The engines without ours: the entry point is taken away before xarray looks for it.
+_ENGINES = """
+import importlib.metadata as m
+found = m.entry_points
+def entry_points(**selected):
+    points = found(**selected)
+    if selected.get("group") != "xarray.backends":
+        return points
+    return m.EntryPoints(p for p in points if p.name != "colstore")
+m.entry_points = entry_points
+import xarray
+xarray.backends.list_engines()
+"""
+
+add(
+    "import",
+    "import",
+    "imported",
+    "none",
+    lambda s, _, b: _import_seconds(f"import {s.imported}"),
+    None,
+    lambda b: _import_seconds("import numpy, fsspec"),
+    measures_itself=True,
+)
+# Ours puts off most of what it imports until one of its names is used.
+add(
+    "import_first_use",
+    "import",
+    "imported",
+    "none",
+    lambda s, _, b: _import_seconds(f"import {s.imported}\n{s.imported}.open"),
+    None,
+    lambda b: _import_seconds("import numpy, fsspec"),
+    measures_itself=True,
+)
+add(
+    "import_xarray_engines",
+    "import",
+    "xarray_engine",
+    "none",
+    lambda s, _, b: _import_seconds(_ENGINES.replace('!= "colstore"', '!= ""')),
+    None,
+    lambda b: _import_seconds(_ENGINES),
+    measures_itself=True,
 )
 
 
@@ -321,10 +444,13 @@ def _clear(system: System, bench: Bench) -> None:
             os.unlink(path)
 
 
-def _limit_write(bench: Bench) -> None:
+def _limit_write(bench: Bench, *, durable: bool = False) -> None:
     with open(bench.scratch("limit.raw"), "wb") as file:
         for values in bench.columns.values():
             file.write(memoryview(values).cast("B"))
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 add(
@@ -353,6 +479,8 @@ add(
     "compact",
     "record_path",
     lambda s, path, b: s.compact(path, b.scratch("compacted" + s.suffix)),
+    None,
+    lambda b: _limit_write(b, durable=True),
     prepare=_clear,
 )
 

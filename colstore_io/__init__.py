@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import config
+    from . import colbin, config
     from .api import (
         Info,
         append,
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         create,
         index,
         info,
+        inspect,
         open,
         recreate,
         schema,
@@ -44,10 +45,15 @@ if TYPE_CHECKING:
         UnsupportedFeatureError,
         WriterLockedError,
     )
+    from .formats.colbin.markers import f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+    from .formats.columns.tokenizer import Tokenizer, TokenizerRegistry, register_tokenizer
     from .predicate import col
     from .tables import Dataset, Reader
     from .views import ColumnView, TableView
     from .writing.appender import Appender
+    from .writing.encoded_append import recover_columns_file
+    from .writing.encoding import EncodedWriter
+    from .writing.messagelog import LogWriter
     from .writing.writer import Writer
 
     __version__: str
@@ -60,8 +66,10 @@ __all__ = [
     "ColumnView",
     "CommitConflictError",
     "Dataset",
+    "EncodedWriter",
     "FormatError",
     "Info",
+    "LogWriter",
     "PerformanceWarning",
     "QueryError",
     "Reader",
@@ -69,6 +77,8 @@ __all__ = [
     "StaleDatasetError",
     "StorageError",
     "TableView",
+    "Tokenizer",
+    "TokenizerRegistry",
     "TruncatedFileError",
     "UnsupportedFeatureError",
     "Writer",
@@ -77,16 +87,30 @@ __all__ = [
     "append",
     "appender",
     "col",
+    "colbin",
     "compact",
     "concat",
     "config",
     "create",
+    "f32",
+    "f64",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
     "index",
     "info",
+    "inspect",
     "open",
+    "recover_columns_file",
     "recreate",
+    "register_tokenizer",
     "schema",
     "store",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
     "update",
     "vacuum",
     "verify",
@@ -94,10 +118,15 @@ __all__ = [
 
 # Loaded on first use (PEP 562): xarray and fsspec import every plug-in's package just to list what there is.
 _HOMES = {
+    "formats.colbin.markers": ("f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"),
     "predicate": ("col",),
     "tables": ("Dataset", "Reader"),
     "views": ("ColumnView", "TableView"),
+    "formats.columns.tokenizer": ("Tokenizer", "TokenizerRegistry", "register_tokenizer"),
     "writing.appender": ("Appender",),
+    "writing.encoded_append": ("recover_columns_file",),
+    "writing.encoding": ("EncodedWriter",),
+    "writing.messagelog": ("LogWriter",),
     "writing.writer": ("Writer",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -113,8 +142,8 @@ def __getattr__(name: str) -> Any:
             value = "0+unknown"
     elif name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    elif name == "config":
-        value = importlib.import_module(".config", __name__)
+    elif name in ("colbin", "config"):
+        value = importlib.import_module(f".{name}", __name__)
     else:
         home = _HOME_OF.get(name, "errors" if name.endswith(("Error", "Warning")) else "api")
         value = getattr(importlib.import_module(f".{home}", __name__), name)

@@ -18,6 +18,7 @@ from .materialise import materialise, refuse_nullable, view_without_copy
 from .plan import Part
 from .predicate import Expr, bind
 from .preview import Preview, html_of, text_of
+from .reductions import reduce_range
 from .rows import Rows, SourceHolder, narrow
 from .selection import Range, RowSelection
 
@@ -77,12 +78,20 @@ class ColumnView(NDArrayOperatorsMixin):
     Operators and NumPy ufuncs compute at once and return plain arrays (Arrow arrays for nullable columns).
     """
 
-    __slots__ = ("_holder", "_part", "_rows")
+    __slots__ = ("_chain", "_holder", "_part")
 
-    def __init__(self, holder: SourceHolder, part: Part, rows: Rows | None) -> None:
+    def __init__(self, holder: SourceHolder, part: Part, rows: Rows | slice | NDArray[Any] | None) -> None:
         self._holder = holder
         self._part = part
-        self._rows = rows
+        self._chain = rows  # a key that nobody has looked at yet stands for a chain of that key alone
+
+    @property
+    def _rows(self) -> Rows | None:
+        chain = self._chain
+        if chain is None or isinstance(chain, Rows):
+            return chain
+        rows = self._chain = Rows(None, chain)
+        return rows
 
     @property
     def _field(self) -> Field:
@@ -138,6 +147,8 @@ class ColumnView(NDArrayOperatorsMixin):
 
     def __getitem__(self, key: Any) -> ColumnView:
         """Select rows within this view."""
+        if self._chain is None and (key.__class__ is slice or key.__class__ is np.ndarray):
+            return ColumnView(self._holder, self._part, key)
         if isinstance(key, (str, tuple)):
             raise IndexError(f"a column is indexed by rows, got {key!r}")
         if key is None:
@@ -164,6 +175,11 @@ class ColumnView(NDArrayOperatorsMixin):
             Owned by the caller unless ``copy=False``.
         """
         source = self._holder.readable_source()
+        key = self._chain
+        if (key.__class__ is slice or key.__class__ is np.ndarray) and copy and out is None:
+            quick: NDArray[Any] | None = source.quick_rows(self._part, key)
+            if quick is not None:
+                return quick
         rows = self._resolved(source)
         if not copy:
             if out is not None:
@@ -270,6 +286,12 @@ class ColumnView(NDArrayOperatorsMixin):
         try:
             values = self.array(copy=False)
         except ValueError:
+            source = self._holder.readable_source()
+            rows = self._resolved(source)
+            if isinstance(rows, Range) and not options:
+                reduced = reduce_range(source, rows, self._part, name)
+                if reduced is not None:
+                    return reduced
             values = self.array()
         kind = values.dtype.kind
         if kind in "SU" or (kind in "mM" and name in ("var", "std")) or (kind == "M" and name == "sum"):

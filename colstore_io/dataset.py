@@ -20,10 +20,13 @@ from .errors import FormatError
 from .fields import Schema
 from .formats import ShardMeta, Statistics
 from .formats.cstore.probe import holds_record
+from .formats.cstore.reader import HeaderInfo
+from .formats.siblings import Siblings
 from .kernels import compare
 from .kernels import segments as kernels
+from .kernels.segments import QuickColumn
 from .plan import NO_VALIDITY, DatasetPlan, Part
-from .storage import HEAD_BYTES, ByteFile, IOStats, LocalFile
+from .storage import HEAD_BYTES, ByteFile, IOStats, LocalFile, LocalFiles
 
 __all__ = ["BlockTable", "DatasetPlan", "Part", "Source"]
 
@@ -91,6 +94,9 @@ def _joined_statistics(
     }
 
 
+QUICK_ROWS = 4096
+"""Below this many rows of one mapped column the dispatch costs more than the copy."""
+
 _MANY_FILES = 8
 _SIZES_GOOD_SECONDS = 0.002
 
@@ -126,8 +132,9 @@ class Source:
         max_workers: int | None = None,
     ) -> None:
         self.plan = plan
-        self.files = tuple(files)
-        self.metas = tuple(metas)
+        self.files: Sequence[ByteFile] = files if isinstance(files, LocalFiles) else tuple(files)
+        self.metas: Sequence[ShardMeta] = metas if isinstance(metas, Siblings) else tuple(metas)
+        self.partitions: tuple[Mapping[str, Any] | None, ...] = ()
         self.backend = backend
         self.max_workers = max_workers
         self._prepare()
@@ -139,20 +146,30 @@ class Source:
         self._bases: dict[tuple[Part, ...], NDArray[np.int64]] = {}
         self.warm: dict[tuple[Part, ...], float] = {}  # see `cold.suspect`
         self._columns: dict[Part, NDArray[Any]] = {}
+        self._quick: dict[Part, QuickColumn | None] = {}
         self._keep: list[NDArray[Any]] = []  # buffers that tables point into, besides the mappings
         self._sizes_good_until = 0.0
         self._arenas: list[buffers.Arena] = []
         self._lock = threading.Lock()  # guards the memos above; no other lock is taken under it
-        for number, file in enumerate(self.files):
-            if isinstance(file, LocalFile) and file.on_change is None:
-                file.on_change = functools.partial(_only_appended, self.plan, number)
+        if isinstance(self.files, LocalFiles):
+            self.files.on_made = self._watch
+            for number, file in self.files.made():
+                self._watch(number, file)
+            return
+        for number, any_file in enumerate(self.files):
+            self._watch(number, any_file)
+
+    def _watch(self, number: int, file: ByteFile) -> None:
+        if isinstance(file, LocalFile) and file.on_change is None:
+            file.on_change = functools.partial(_only_appended, self.plan, number)
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return (self.plan, self.files, self.backend, self.max_workers)
+        return (self.plan, tuple(self.files), self.backend, self.max_workers)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.plan, self.files, self.backend, self.max_workers = state
         self.metas = ()
+        self.partitions = ()
         self._prepare()
 
     @property
@@ -162,6 +179,8 @@ class Source:
     @property
     def io(self) -> IOStats:
         """Requests and bytes of all files so far; live counters when the files were opened together."""
+        if isinstance(self.files, LocalFiles):
+            return self.files.io
         counters = {id(file.io): file.io for file in self.files}
         if len(counters) == 1:
             return next(iter(counters.values()))
@@ -346,6 +365,46 @@ class Source:
             self._columns[part] = view
         return view
 
+    def quick_rows(self, part: Part, key: Any) -> NDArray[Any] | None:
+        """Return the rows of a small read on the shortest road, or None: then `gather.read_part` is to be asked.
+
+        Parameters
+        ----------
+        part : Part
+        key : slice or ndarray
+            Not checked.
+
+        Notes
+        -----
+        Microseconds count here: a NumPy slice of a mapped file, copied, takes one.
+        """
+        try:
+            column = self._quick[part]
+        except KeyError:
+            column = self._quick[part] = self._quick_column(part)
+        if column is None:
+            return None
+        file = self.files[0]
+        # Without a descriptor at hand the size is asked for by name; without a look at the pages, cold.py has a say.
+        descriptor = file._descriptor  # type: ignore[attr-defined]
+        if descriptor is None or (
+            key.__class__ is not slice and self.warm.get((part,), 0.0) < time.monotonic()
+        ):
+            return None
+        return column.rows(key, descriptor.fd)
+
+    def _quick_column(self, part: Part) -> QuickColumn | None:
+        if part[0] < len(self.nullable) and self.nullable[part[0]] and not part[1]:
+            return None
+        if len(self.files) != 1 or self.encoded or self.backend == "numpy":
+            return None
+        if not self.mapped or not self.n_rows:
+            return None
+        dtype = self.part_dtype(part)
+        if not isinstance(self.files[0], LocalFile) or not dtype.isnative:
+            return None
+        return kernels.QuickColumn(self.table((part,)), dtype, self.plan.files[0].committed_end, QUICK_ROWS)
+
     @contextlib.contextmanager
     def arena(self) -> Iterator[buffers.Arena]:
         """Lend memory for one read; the same again to the next one, another to one that comes at the same time."""
@@ -381,7 +440,7 @@ class Source:
     @cached_property
     def statistics(self) -> tuple[Statistics | None, ...]:
         """Statistics of each file; those that the open did not bring along are fetched in one round, once."""
-        if not self.metas:
+        if not self.metas or (isinstance(self.metas, Siblings) and not self.metas.may_have_statistics):
             return (None,) * len(self.files)
         self.metas = tuple(formats.read_statistics(self.files, self.metas))
         return tuple(meta.statistics for meta in self.metas)
@@ -393,8 +452,21 @@ class Source:
         """
         known = self.statistics
         if not any(s is not None and name in s.minimum for s in known):
-            return None
+            return self._partition_bounds(name)
         return _joined_statistics(known, self._segments_of_file, name)
+
+    def _partition_bounds(self, name: str) -> Mapping[str, NDArray[Any]] | None:
+        """Return the bounds of a text column by which a manifest has put files into folders; None without one."""
+        if not self.partitions or name not in self.schema or self.schema[name].dtype.kind not in "UO":
+            return None
+        values = [None if partition is None else partition.get(name) for partition in self.partitions]
+        usable = np.repeat([isinstance(value, str) for value in values], self._segments_of_file)
+        if not usable.any():
+            return None
+        bound = np.repeat(
+            np.array([v if isinstance(v, str) else "" for v in values], np.str_), self._segments_of_file
+        )
+        return {"minimum": bound, "maximum": bound, "usable": usable}
 
     def null_counts_of(self, name: str) -> NDArray[np.int64] | None:
         """Return the number of nulls of a column per segment, None where a file does not say."""
@@ -424,6 +496,9 @@ class Source:
     def close(self) -> None:
         """Drop the mappings and tables; arrays handed out stay valid."""
         self._prepare()
+        if isinstance(self.files, LocalFiles):
+            self.files.close()
+            return
         for file in self.files:
             file.close()
 
@@ -445,6 +520,8 @@ def _only_appended(plan: DatasetPlan, number: int, file: LocalFile) -> bool:
             or header.n_records < entry.records
             or header.committed_rows < entry.rows
         ):
+            return False
+        if not isinstance(header, HeaderInfo):  # another format now
             return False
         planned = np.flatnonzero(plan.segments.file == number)
         return all(

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import buffers, cold, threads, tuning
-from .dataset import Source
+from .dataset import QUICK_ROWS, Source
 from .decoding import read_columns
 from .fields import native
 from .plan import NO_VALIDITY, Part
@@ -31,9 +31,6 @@ GAP_BYTES = 64 << 10
 FETCH_BYTES = 256 << 20
 """Bytes of remote data held at once while a long range is copied into its place."""
 
-SMALL_ROWS = 4096
-"""Below this many rows of one mapped column the dispatch costs more than the copy."""
-
 
 def read_part(
     source: Source, rows: RowSelection, part: Part, out: NDArray[Any] | None = None
@@ -45,7 +42,7 @@ def read_part(
     if source.encoded:
         found: NDArray[Any] = _decoded(source, rows, (part,), None if out is None else (out,))[0]
         return found
-    if out is None and rows.__class__ is not Mask and rows.count <= SMALL_ROWS:
+    if out is None and rows.__class__ is not Mask and rows.count <= QUICK_ROWS:
         view = source.column_view(part)
         if view is not None:
             source.check_sizes()

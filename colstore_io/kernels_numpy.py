@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
+import stat
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,15 +19,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "HEAD_FIELDS",
     "MASK_CHUNK_ROWS",
     "SegmentTable",
+    "alike",
     "copy_runs",
+    "encode_record",
     "first_out_of_range",
     "instruction_sets",
     "interleave",
     "mask_of_ranges",
     "mask_offsets",
     "openmp_enabled",
+    "read_heads",
     "walk_records",
     "walk_records_fd",
 ]
@@ -416,3 +421,87 @@ def walk_records_fd(
         return os.pread(fd, _HEADER_BYTES, offset)
 
     return _walk(read, first_offset, row_bytes, end, rows, body_start)
+
+
+def encode_record(arrays: list[Any], dtypes: list[np.dtype[Any]], index: int, most: int) -> bytes | None:
+    """Return a small record as it stands in a file, or None; see ``kernels/records.pyi``."""
+    if len(arrays) != len(dtypes) or not 0 < len(arrays) <= 64:
+        return None
+    size = _HEADER_BYTES
+    for array, dtype in zip(arrays, dtypes, strict=True):
+        if type(array) is not np.ndarray or array.dtype != dtype or array.ndim != 1:
+            return None
+        if len(array) != len(arrays[0]) or not array.flags.c_contiguous:
+            return None
+        size += array.nbytes
+    if size > most:
+        return None
+    header = b"REC\x01" + index.to_bytes(8, "little") + len(arrays[0]).to_bytes(8, "little") + bytes(8)
+    header += zlib.crc32(header).to_bytes(4, "little")
+    return b"".join([header, *(array.tobytes() for array in arrays), bytes(-size % 8)])
+
+
+HEAD_FIELDS = 5
+"""Fields of a file's state; see ``kernels/heads.pyi``."""
+
+
+def read_heads(names: bytes, heads: NDArray[np.uint8], states: NDArray[np.int64]) -> None:
+    """Read the first bytes of many files; see ``kernels/heads.pyi``."""
+    n, room = heads.shape
+    if states.shape != (n, HEAD_FIELDS):
+        raise ValueError(f"states must have shape ({n}, {HEAD_FIELDS})")
+    if n and (room == 0 or names.count(0) < n):
+        raise ValueError(f"there must be {n} names, each ended by a zero byte, and room for heads")
+    states[:] = 0
+    for head, state, name in zip(heads, states, names.split(b"\0"), strict=False):
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
+        except OSError as error:
+            state[0] = error.errno
+            continue
+        try:
+            data = os.pread(fd, room, 0)
+            found = os.fstat(fd)
+            if stat.S_ISREG(found.st_mode) and len(data) == min(room, found.st_size):
+                head[: len(data)] = np.frombuffer(data, np.uint8)
+                state[1:4] = len(data), found.st_size, found.st_mtime_ns
+                state[4:].view(np.uint64)[0] = found.st_ino
+            else:
+                state[0] = -1
+        except OSError:  # a directory
+            state[0] = -1
+        finally:
+            os.close(fd)
+
+
+def alike(
+    heads: NDArray[np.uint8],
+    states: NDArray[np.int64],
+    text_end: int,
+    record: int,
+    row_bytes: int,
+    rows: NDArray[np.int64],
+) -> int:
+    """Find the files that say what the first one says; see ``kernels/heads.pyi``."""
+    n, room = heads.shape
+    if states.shape != (n, HEAD_FIELDS) or rows.shape != (n,):
+        raise ValueError(f"states and rows must have {n} entries")
+    body = record + _HEADER_BYTES
+    if not 72 <= text_end <= record <= room - _HEADER_BYTES or row_bytes < 1:
+        raise ValueError("the first header does not fit into its head")
+    for i in range(n):
+        error, length, size = states[i, :3].tolist()
+        head = heads[i].tobytes()
+        count, body_start = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        same = (
+            error == 0
+            and length >= body
+            and head[:8] == heads[0].tobytes()[:8]
+            and head[72:text_end] == heads[0].tobytes()[72:text_end]
+            and zlib.crc32(head[8:32]) == int.from_bytes(head[32:36], "little")
+            and int.from_bytes(head[8:16], "little", signed=True) == 1
+            and walk_records(heads[i, :length], record, row_bytes, size, count, body_start) == (1, 0)
+            and count[0] == int.from_bytes(head[16:24], "little", signed=True)
+        )
+        rows[i] = count[0] if same else -1
+    return int((rows >= 0).sum())

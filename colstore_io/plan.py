@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from .errors import FormatError, SchemaMismatchError
 from .fields import Field, Schema
 from .formats import Decoder, ShardMeta
+from .formats.siblings import Siblings
 from .segments import Segments, partition_rows
 
 __all__ = [
@@ -323,6 +324,8 @@ def build_plan(metas: Sequence[ShardMeta], *, on_mismatch: OnMismatch = "strict"
     """
     if not metas:
         return _empty_plan()
+    if isinstance(metas, Siblings):
+        return _plan_of_siblings(metas, on_mismatch)
     schema = _reconcile([meta.schema for meta in metas], [meta.path for meta in metas], on_mismatch)
     layouts: dict[FileLayout, int] = {}
     by_schema: dict[
@@ -349,6 +352,23 @@ def build_plan(metas: Sequence[ShardMeta], *, on_mismatch: OnMismatch = "strict"
     )
     decoders = tuple(meta.decoder for meta in metas if meta.decoder is not None)
     return DatasetPlan(metas[0].format, schema, tuple(entries), tuple(layouts), segments, decoders)
+
+
+def _plan_of_siblings(metas: Siblings, on_mismatch: OnMismatch) -> DatasetPlan:
+    model = metas.model
+    schema = _reconcile([model.schema], [model.path], on_mismatch)
+    rows, ends = metas.rows.tolist(), metas.committed_end.tolist()
+    entries: dict[tuple[int, int], FileEntry] = {}  # shards of equal row counts share one
+    for key in zip(rows, ends, strict=True):
+        if key not in entries:
+            entries[key] = FileEntry(0, key[1], model.fingerprint, 1, key[0])
+    segments = Segments(
+        np.arange(len(rows), dtype=np.int32),
+        np.concatenate([np.zeros(1, np.int64), np.cumsum(metas.rows, dtype=np.int64)]),
+        np.full(len(rows), int(model.body_start[0]), np.int64),
+    )
+    listed = tuple(map(entries.__getitem__, zip(rows, ends, strict=True)))
+    return DatasetPlan(model.format, schema, listed, (_file_layout(schema, model),), segments)
 
 
 def merge_plans(

@@ -6,7 +6,7 @@ read. Resolving a predicate reads only the columns that it names, only in segmen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeAlias
 
@@ -21,7 +21,15 @@ from .predicate import ArrowText, ColumnStatistics, ColumnValues, Predicate
 from .ranges import mask_in_place, ranges_in_place
 from .selection import Mask, Range, RowSelection, compose, normalise
 
-__all__ = ["Rows", "SourceHolder", "matching_runs", "matching_segments", "narrow", "predicate_mask"]
+__all__ = [
+    "Rows",
+    "SourceHolder",
+    "matching_runs",
+    "matching_segments",
+    "narrow",
+    "predicate_mask",
+    "select_matching",
+]
 
 BLOCK_ROWS = 1 << 18
 """Rows whose predicate columns are brought together at once when they are not addressable in place."""
@@ -137,6 +145,56 @@ def predicate_mask(source: Source, predicate: Predicate, rows: RowSelection) -> 
         block = compose(rows, slice(first, stop), source.n_rows)
         mask[first:stop] = predicate.mask(_gathered(source, predicate, block))
     return mask
+
+
+def select_matching(source: Source, predicate: Predicate, runs: Sequence[tuple[int, int]]) -> Mask:
+    """Return the rows of `runs` that satisfy `predicate`.
+
+    Parameters
+    ----------
+    runs : sequence of (start, stop)
+        Rows to look at, half-open, in order, none empty, not touching each other. Nothing else is read.
+
+    Notes
+    -----
+    Mapped columns are compared in place. Of other files the predicate's columns are fetched in one round, so callers
+    keep the runs of one call to what fits into memory.
+    """
+    n = source.n_rows
+    if len(runs) == 1 and runs[0] == (0, n):
+        return _select_of_all(source, predicate)
+    mask = np.zeros(n, np.bool_)
+    if not runs:
+        return Mask(mask)
+    if not source.mapped:
+        rows: RowSelection = Range(runs[0][0], 1, runs[0][1] - runs[0][0])
+        if len(runs) > 1:
+            for start, stop in runs:
+                mask[start:stop] = True
+            rows = Mask(mask)
+        found = predicate.mask(_gathered(source, predicate, rows))
+        if isinstance(rows, Range):
+            mask[rows.start : rows.stop] = found
+        else:
+            mask[mask] = found
+        return Mask(mask)
+    segments = source.plan.segments
+    edges = np.array(runs, np.int64)
+    cuts = np.unique(np.concatenate([edges.ravel(), segments.row_start]))
+    starts, stops = cuts[:-1], cuts[1:]
+    run = np.searchsorted(edges[:, 0], starts, side="right") - 1
+    inside = (run >= 0) & (starts < edges[run, 1])
+    starts, stops = starts[inside], stops[inside]
+    numbers = segments.locate(starts)
+    ranges = ranges_in_place(source, predicate)
+    if ranges is not None and 2 * int((stops - starts).sum()) >= n:
+        touched = np.zeros(segments.n_segments, np.bool_)
+        touched[numbers] = True
+        whole = mask_in_place(source, ranges, touched).mask
+        for start, stop in runs:
+            mask[start:stop] = whole[start:stop]
+        return Mask(mask)
+    return Mask(_mask_of_runs(source, predicate, (numbers, starts, stops)))
 
 
 def _select_of_all(source: Source, predicate: Predicate) -> Mask:

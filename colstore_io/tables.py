@@ -8,6 +8,8 @@ import os
 from collections.abc import Sequence
 from typing import Any, Self
 
+import numpy as np
+
 from . import config
 from .column import ColumnView
 from .dataset import Source
@@ -16,7 +18,7 @@ from .fields import Schema
 from .opening import Opened, OpenOptions, is_buffer, is_stream_object, open_paths, open_source
 from .plan import merge_plans
 from .preview import summary_of
-from .rows import Rows
+from .rows import Rows, SourceHolder
 from .storage import IOStats
 from .views import TableOps
 
@@ -52,8 +54,20 @@ class Table(TableOps):
         self._closed = False
 
     @property
-    def _holder(self) -> _Pinned:  # type: ignore[override]
+    def _holder(self) -> SourceHolder:  # type: ignore[override]
         return _Pinned(self, self._source)
+
+    def __getitem__(self, key: Any) -> Any:
+        # The two keys of small reads, `table[rows, "x"]` and `table["x"]`, without the questions about all others.
+        if key.__class__ is tuple and len(key) == 2:
+            rows, name = key
+            if name.__class__ is str and (rows.__class__ is slice or rows.__class__ is np.ndarray):
+                part = self._source.parts_by_name.get(name)
+                if part is not None:
+                    return ColumnView(self._holder, part, rows)
+        elif key.__class__ is str:
+            return self._column(key, None)
+        return super().__getitem__(key)
 
     @property
     def _positions(self) -> range:  # type: ignore[override]
@@ -63,7 +77,7 @@ class Table(TableOps):
         part = self._source.parts_by_name.get(name)
         if part is None:
             raise ColumnNotFoundError.for_name(name, self.columns)
-        return ColumnView(_Pinned(self, self._source), part, rows)
+        return ColumnView(self._holder, part, rows)
 
     @property
     def source(self) -> Source:
@@ -161,6 +175,10 @@ class Reader(Table):
                 opened.source.close()
                 raise ValueError(f"a reader opens one file, {path!r} is a dataset; use colstore_io.open")
         super().__init__(opened.source, opened.paths)
+
+    @property
+    def _holder(self) -> SourceHolder:  # type: ignore[override]
+        return self  # its source is always the same one
 
     @property
     def path(self) -> str:
@@ -281,7 +299,9 @@ def _open_children(
         children.append((opened.source, opened.paths))
 
     try:
-        for is_path, group in itertools.groupby(items, key=_is_path):
+        # A list of a thousand names is one group, seen at a glance.
+        groups = [(True, items)] if set(map(type, items)) == {str} else itertools.groupby(items, key=_is_path)
+        for is_path, group in groups:
             run = list(group)
             if is_path:
                 adopt(open_source(run[0], options) if len(run) == 1 else open_paths(run, options))
@@ -311,9 +331,9 @@ def _is_path(item: object) -> bool:
 def _merge(
     children: Sequence[tuple[Source, tuple[str, ...]]], options: OpenOptions
 ) -> tuple[Source, tuple[str, ...]]:
-    paths = tuple(path for _, names in children for path in names)
     if len(children) == 1:
-        return children[0][0], paths
+        return children[0]
+    paths = tuple(path for _, names in children for path in names)
     plan = merge_plans(
         [source.plan for source, _ in children],
         [names[0] if names else "(no files)" for _, names in children],

@@ -18,7 +18,7 @@ cdef extern from "gob.h" nogil:
     ctypedef struct gob_column:
         pass
     ctypedef struct gob_group:
-        pass
+        int64_t n_columns
     ctypedef struct gob_chunk:
         pass
     ctypedef struct gob_reader:
@@ -35,6 +35,10 @@ cdef extern from "gob.h" nogil:
         gob_list groups
         gob_list chunks
     int gob_read_footer(gob_reader *g)
+    int c_place_chunks "place_chunks"(
+        const gob_group *groups, int64_t n_groups, const gob_chunk *chunks, const uint8_t *nullable, int64_t n_columns,
+        int64_t low, int64_t high, int64_t n_tokenizers, int64_t max_rows, int64_t *start, int64_t *end,
+        int64_t *group, int64_t *column)
 
 cdef extern from "decode.h" nogil:
     ctypedef struct plain_state:
@@ -60,14 +64,14 @@ cdef extern from "decode.h" nogil:
     int64_t offset_table_32(const uint8_t *table, int64_t n, int64_t area, int32_t *out)
     int64_t offset_table_64(const uint8_t *table, int64_t n, int64_t area, int64_t *out)
     int64_t entries_length(const uint32_t *indices, int64_t n, const int64_t *bounds, int64_t limit)
-    void take_variable_32(const uint32_t *indices, int64_t n, const int64_t *bounds, const uint8_t *area,
+    int take_variable_32(const uint32_t *indices, int64_t n, const int64_t *bounds, const uint8_t *area,
                           int64_t n_area, int32_t *offsets, uint8_t *data, int64_t capacity)
-    void take_variable_64(const uint32_t *indices, int64_t n, const int64_t *bounds, const uint8_t *area,
+    int take_variable_64(const uint32_t *indices, int64_t n, const int64_t *bounds, const uint8_t *area,
                           int64_t n_area, int64_t *offsets, uint8_t *data, int64_t capacity)
     int64_t affix_length(const uint8_t *stream, int64_t n_bytes, int64_t n, int64_t affixes, int64_t limit)
-    void affix_fill_32(const uint8_t *stream, int64_t n_bytes, int64_t n, const uint8_t *prefix, int64_t n_prefix,
+    int affix_fill_32(const uint8_t *stream, int64_t n_bytes, int64_t n, const uint8_t *prefix, int64_t n_prefix,
                        const uint8_t *suffix, int64_t n_suffix, int32_t *offsets, uint8_t *data, int64_t capacity)
-    void affix_fill_64(const uint8_t *stream, int64_t n_bytes, int64_t n, const uint8_t *prefix, int64_t n_prefix,
+    int affix_fill_64(const uint8_t *stream, int64_t n_bytes, int64_t n, const uint8_t *prefix, int64_t n_prefix,
                        const uint8_t *suffix, int64_t n_suffix, int64_t *offsets, uint8_t *data, int64_t capacity)
     int64_t first_not_utf8_32(const uint8_t *data, const int32_t *offsets, int64_t n)
     int64_t first_not_utf8_64(const uint8_t *data, const int64_t *offsets, int64_t n)
@@ -126,6 +130,37 @@ def parse_footer(const uint8_t[::1] data not None, int64_t start, int64_t end, c
         free(g.columns.items)
         free(g.groups.items)
         free(g.chunks.items)
+
+
+def place_chunks(const uint8_t[::1] groups not None, const uint8_t[::1] chunks not None,
+                 const uint8_t[::1] nullable not None, int64_t low, int64_t high, int64_t n_tokenizers,
+                 int64_t max_rows, int64_t[::1] start not None, int64_t[::1] end not None):
+    cdef int64_t n_groups = groups.shape[0] // <int64_t>sizeof(gob_group), group = -1, column = -1
+    cdef int64_t n_chunks = chunks.shape[0] // <int64_t>sizeof(gob_chunk)
+    cdef int code
+    if groups.shape[0] != n_groups * <int64_t>sizeof(gob_group) or end.shape[0] != n_groups \
+            or chunks.shape[0] != n_chunks * <int64_t>sizeof(gob_chunk) or start.shape[0] != n_chunks:
+        raise ValueError("records of groups or chunks have another size")
+    if not 0 <= low <= high:
+        raise ValueError("low must not be above high")
+    with nogil:
+        code = sum_of_columns(<const gob_group *>&groups[0], n_groups, nullable.shape[0], n_chunks, &group)
+        if code == 0:
+            code = c_place_chunks(<const gob_group *>&groups[0], n_groups, <const gob_chunk *>&chunks[0], &nullable[0],
+                                  nullable.shape[0], low, high, n_tokenizers, max_rows, &start[0], &end[0], &group,
+                                  &column)
+    return code, group, column
+
+
+cdef int sum_of_columns(const gob_group *groups, int64_t n_groups, int64_t n_columns, int64_t n_chunks,
+                        int64_t *group) noexcept nogil:
+    """Whether there is a chunk for every column of every group: before they are looked at."""
+    cdef int64_t r
+    for r in range(n_groups):
+        if groups[r].n_columns != n_columns:
+            group[0] = r
+            return 1
+    return 0 if n_groups * n_columns == n_chunks else 1
 
 
 # ---- fixed width
@@ -328,21 +363,21 @@ def measure_entries(const uint32_t[::1] indices not None, const int64_t[::1] bou
 def take_variable(const uint32_t[::1] indices not None, const int64_t[::1] bounds not None,
                   const uint8_t[::1] area not None, offset_t[::1] offsets not None, uint8_t[::1] data not None):
     cdef int64_t n = indices.shape[0]
+    cdef int full
     check_offsets(offsets.shape[0], n)
     check_entries(indices, bounds, area.shape[0])
-    if (entries_length(&indices[0], n, &bounds[0], 0x7fffffffffffffff) if n else 0) != data.shape[0]:
-        raise ValueError("data must have exactly the bytes of the chosen entries")
     if offset_t is int32_t:
         if data.shape[0] > 0x7fffffff:
             raise ValueError("32-bit offsets do not reach over that many bytes")
-    if n == 0:
-        offsets[0] = 0
-        return
     with nogil:
         if offset_t is int32_t:
-            take_variable_32(&indices[0], n, &bounds[0], &area[0], area.shape[0], &offsets[0], &data[0], data.shape[0])
+            full = take_variable_32(&indices[0], n, &bounds[0], &area[0], area.shape[0], &offsets[0], &data[0],
+                                    data.shape[0])
         else:
-            take_variable_64(&indices[0], n, &bounds[0], &area[0], area.shape[0], &offsets[0], &data[0], data.shape[0])
+            full = take_variable_64(&indices[0], n, &bounds[0], &area[0], area.shape[0], &offsets[0], &data[0],
+                                    data.shape[0])
+    if not full:
+        raise ValueError("data must have exactly the bytes of the chosen entries")
 
 
 def measure_affix(const uint8_t[::1] middles not None, int64_t n, int64_t affixes, int64_t limit):
@@ -357,18 +392,21 @@ def measure_affix(const uint8_t[::1] middles not None, int64_t n, int64_t affixe
 def fill_affix(const uint8_t[::1] middles not None, const uint8_t[::1] prefix not None,
                const uint8_t[::1] suffix not None, offset_t[::1] offsets not None, uint8_t[::1] data not None):
     cdef int64_t n = offsets.shape[0] - 1, n_prefix = prefix.shape[0], n_suffix = suffix.shape[0]
-    if n < 0 or measure_affix(middles, n, n_prefix + n_suffix, data.shape[0]) != data.shape[0]:
-        raise ValueError("data must have exactly the bytes of the values")
+    cdef int full
+    if n < 0 or n_prefix > (1 << 40) or n_suffix > (1 << 40):
+        raise ValueError("offsets has one place more than there are values")
     if offset_t is int32_t:
         if data.shape[0] > 0x7fffffff:
             raise ValueError("32-bit offsets do not reach over that many bytes")
     with nogil:
         if offset_t is int32_t:
-            affix_fill_32(&middles[0], middles.shape[0], n, &prefix[0], n_prefix, &suffix[0], n_suffix, &offsets[0],
-                          &data[0], data.shape[0])
+            full = affix_fill_32(&middles[0], middles.shape[0], n, &prefix[0], n_prefix, &suffix[0], n_suffix,
+                                  &offsets[0], &data[0], data.shape[0])
         else:
-            affix_fill_64(&middles[0], middles.shape[0], n, &prefix[0], n_prefix, &suffix[0], n_suffix, &offsets[0],
-                          &data[0], data.shape[0])
+            full = affix_fill_64(&middles[0], middles.shape[0], n, &prefix[0], n_prefix, &suffix[0], n_suffix,
+                                  &offsets[0], &data[0], data.shape[0])
+    if not full:
+        raise ValueError("data must have exactly the bytes of the values")
 
 
 def first_not_utf8(const uint8_t[::1] data not None, const offset_t[::1] offsets not None):

@@ -437,6 +437,19 @@ VARIABLE_KERNELS(int32_t, v32)
 VARIABLE_KERNELS(int64_t, v64)
 #undef VARIABLE_KERNELS
 
+/* ----------------------------------------------------------------------------------------------------- searching */
+
+/* Where the k >= 1 bytes of `needle` stand next, at `from` or later; -1 where they do not. */
+static int64_t find_bytes(const uint8_t *data, int64_t n, const uint8_t *needle, int64_t k, int64_t from) {
+    while (from + k <= n) {
+        const uint8_t *found = (const uint8_t *)memchr(data + from, needle[0], (size_t)(n - k + 1 - from));
+        if (found == NULL) return -1;
+        if (memcmp(found, needle, (size_t)k) == 0) return found - data;
+        from = found - data + 1;
+    }
+    return -1;
+}
+
 /* -------------------------------------------------------------------------------------------------------- LZW */
 
 #define LZW_SLOTS 16384

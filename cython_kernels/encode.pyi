@@ -111,5 +111,8 @@ def bounds(offsets: _Offsets, data: _Bytes, skip: int = 0) -> tuple[int, int, in
 def quirky_bounds(offsets: _Offsets, data: _Bytes) -> tuple[int, bytes, int, int]:
     """Return the row of the least, the greatest, shortest and longest by the rule for bytes columns (9)."""
 
+def find(data: _Bytes, needle: bytes, begin: int = 0) -> int:
+    """Return where `needle` (not empty) stands in `data` next, at `begin` or later; -1 where it does not."""
+
 def lzw(data: _Bytes, out: NDArray[np.uint8]) -> int:
     """Compress `data` (7.1) into `out`, which has at least ``2 * len(data) + 16`` bytes; return the length."""

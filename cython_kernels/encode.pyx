@@ -16,6 +16,7 @@ cdef extern from "encode.h" nogil:
     int64_t codes_fixed(const void *v, int64_t n, int width, int64_t limit, uint64_t seed, uint32_t *codes,
                         uint32_t *firsts)
     int64_t renumber_i64(const int64_t *old, int64_t n, int64_t k, uint32_t *number, uint32_t *codes, uint32_t *order)
+    int64_t find_bytes(const uint8_t *data, int64_t n, const uint8_t *needle, int64_t k, int64_t begin)
     int64_t lzw_encode(const uint8_t *data, int64_t n, uint32_t *table, uint8_t *out)
 
     int64_t bad_offset_v32(const int32_t *off, int64_t n, int64_t data_length)
@@ -265,6 +266,15 @@ def quirky_bounds(const offset_t[::1] offsets not None, const uint8_t[::1] data 
         return result[0], greatest[:result[1]], result[2], result[3]
     finally:
         free(greatest)
+
+
+def find(const uint8_t[::1] data not None, const uint8_t[::1] needle not None, int64_t begin=0):
+    cdef int64_t n = data.shape[0], k = needle.shape[0], place
+    if k < 1 or begin < 0:
+        raise ValueError("an empty needle, or a negative start")
+    with nogil:
+        place = find_bytes(start(data), n, &needle[0], k, begin)
+    return place
 
 
 def lzw(const uint8_t[::1] data not None, uint8_t[::1] out not None):

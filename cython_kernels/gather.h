@@ -9,9 +9,11 @@
  * the block before: 64 rows 16.6, 512 rows 17.7, 4096 rows 18.3 ms for 2 M random rows of 8 bytes. */
 #define CHECK_ROWS 64
 /* With several columns, rows gathered column after column: long stretches of one column, so that its page tables
- * stay in the cache; bounded by the segment numbers kept for the other columns (64 KiB). */
+ * stay in the cache; bounded by the indices and segment numbers kept for the other columns (192 KiB, or 512 without segments). */
 #define BLOCK_ROWS 16384
 #define AFFINE_BLOCK_ROWS 65536
+/* The same where there is no memory for more: these are on the stack. */
+#define SCARCE_ROWS 1024
 /* Addresses in flight between prefetch and load; a power of two above every prefetch distance. */
 #define RING 256
 
@@ -25,6 +27,15 @@ KERNEL_INLINE int block_is_bad(const int64_t *indices, int64_t m, int64_t n_rows
     bad |= (i + n) | (n - 1 - i);
   }
   return (int)(bad >> 63);
+}
+
+/* Copies indices to where no other thread writes, so that what is checked is what is used: a caller's array may
+ * change meanwhile. Each index is read once; the compiler is kept from reading the caller's memory again. */
+KERNEL_INLINE void own_indices(int64_t *own, const int64_t *indices, int64_t m) {
+  memcpy(own, indices, (size_t)m * sizeof *own);
+#if defined(__GNUC__)
+  __asm__ volatile("" : : "r"(own) : "memory");
+#endif
 }
 
 KERNEL_INLINE int64_t fold(int64_t index, int64_t n_rows) { return index + (n_rows & (index >> 63)); }
@@ -60,20 +71,34 @@ KERNEL_INLINE int64_t segment_by(int route, const segment_table *t, int64_t *cur
   }
 }
 
+/* First of `m` checked indices whose row lies in a gap, or -1. Only tables over fetched ranges have gaps, and pay
+ * for finding each segment twice. */
+static inline int64_t first_unstored(const segment_table *t, const int64_t *indices, int64_t m) {
+  int64_t cursor = 0;
+  for (int64_t k = 0; k < m; k++) {
+    int64_t row = fold(indices[k], t->n_rows);
+    if (!row_is_stored(t, segment_by(ROUTE_CURSOR, t, &cursor, row), row)) return k;
+  }
+  return -1;
+}
+
 /* Gathers `m` rows of one column in one software-pipelined loop: each turn finds the address of an item, prefetches
- * it, and loads the item whose address was found `distance` turns ago. Returns -1, or a position at or before a
- * bad index in the same block of CHECK_ROWS; with `check` off, the caller has checked them all.
+ * it, and loads the item whose address was found `distance` turns ago. Returns -1, or the position of a bad index.
+ *
+ * With `check`, indices are read once, into `own`, and checked there: into all of it for the columns that follow, or
+ * (NULL) into a block on the stack. Without, `indices` is what an earlier column left in `own`.
  *
  * One loop and not two (first all addresses of a block, then all loads): bursts of prefetches fill the miss
  * queues and then leave them empty, 27 against 17 ms for 2 M random rows of 8 bytes. */
 KERNEL_INLINE int64_t gather_loop(int route, int64_t width, const segment_table *t, const bucket_index *b,
                                   const uint64_t *base, const int64_t *indices, int64_t m, char *out,
-                                  int32_t *segments, int64_t distance, int check) {
+                                  int64_t *own, int32_t *segments, int64_t distance, int check) {
   uint64_t ring[RING], only = base[0];
   int32_t block[CHECK_ROWS], *found = block;
+  int64_t few[CHECK_ROWS];
   int64_t n_rows = t->n_rows, cursor = 0, pushed = 0, loaded = 0;
 #define ADDRESS(k)                                                                                             \
-  int64_t row = fold(indices[k], n_rows), s = 0;                                                               \
+  int64_t row = fold(checked[(k) - i], n_rows), s = 0;                                                         \
   if (route == ROUTE_STORED || route == ROUTE_BUCKET || route == ROUTE_SEARCH)                                 \
     s = found[(k) - i];                                                                                        \
   else if (route != ROUTE_AFFINE) {                                                                            \
@@ -95,11 +120,21 @@ KERNEL_INLINE int64_t gather_loop(int route, int64_t width, const segment_table 
   }
   for (int64_t i = 0; i < m; i += CHECK_ROWS) {
     int64_t end = min_i64(i + CHECK_ROWS, m);
-    if (check && UNLIKELY(block_is_bad(indices + i, end - i, n_rows))) return i;
+    const int64_t *checked = indices + i;
+    if (check) {
+      int64_t *mine = own ? own + i : few;
+      own_indices(mine, indices + i, end - i);
+      if (UNLIKELY(block_is_bad(mine, end - i, n_rows))) return i + first_bad(mine, 0, end - i, n_rows);
+      if (UNLIKELY(t->has_gaps)) {
+        int64_t unstored = first_unstored(t, mine, end - i);
+        if (unstored >= 0) return i + unstored;
+      }
+      checked = mine;
+    }
     if (segments) found = segments + i;
     if (route == ROUTE_BUCKET || route == ROUTE_SEARCH) {
       int64_t rows[CHECK_ROWS];
-      for (int64_t k = i; k < end; k++) rows[k - i] = fold(indices[k], n_rows);
+      for (int64_t k = i; k < end; k++) rows[k - i] = fold(checked[k - i], n_rows);
       if (route == ROUTE_BUCKET)
         bucket_block(t, b, rows, end - i, found);
       else
@@ -130,14 +165,15 @@ KERNEL_INLINE int64_t gather_loop(int route, int64_t width, const segment_table 
 /* One instance of the loop for each route and typed width; the first column checks, later ones do not. */
 #define GATHER_BY(name, route, check)                                                                          \
   static int64_t name(int64_t width, const segment_table *t, const bucket_index *b, const uint64_t *base,      \
-                      const int64_t *indices, int64_t m, char *out, int32_t *segments, int64_t distance) {     \
+                      const int64_t *indices, int64_t m, char *out, int64_t *own, int32_t *segments,           \
+                      int64_t distance) {                                                                      \
     switch (width) {                                                                                           \
-      case 1: return gather_loop(route, 1, t, b, base, indices, m, out, segments, distance, check);            \
-      case 2: return gather_loop(route, 2, t, b, base, indices, m, out, segments, distance, check);            \
-      case 4: return gather_loop(route, 4, t, b, base, indices, m, out, segments, distance, check);            \
-      case 8: return gather_loop(route, 8, t, b, base, indices, m, out, segments, distance, check);            \
-      case 16: return gather_loop(route, 16, t, b, base, indices, m, out, segments, distance, check);          \
-      default: return gather_loop(route, width, t, b, base, indices, m, out, segments, distance, check);       \
+      case 1: return gather_loop(route, 1, t, b, base, indices, m, out, own, segments, distance, check);      \
+      case 2: return gather_loop(route, 2, t, b, base, indices, m, out, own, segments, distance, check);      \
+      case 4: return gather_loop(route, 4, t, b, base, indices, m, out, own, segments, distance, check);      \
+      case 8: return gather_loop(route, 8, t, b, base, indices, m, out, own, segments, distance, check);      \
+      case 16: return gather_loop(route, 16, t, b, base, indices, m, out, own, segments, distance, check);     \
+      default: return gather_loop(route, width, t, b, base, indices, m, out, own, segments, distance, check);  \
     }                                                                                                          \
   }
 GATHER_BY(gather_affine, ROUTE_AFFINE, 1)
@@ -149,7 +185,7 @@ GATHER_BY(gather_cursor, ROUTE_CURSOR, 1)
 GATHER_BY(gather_stored, ROUTE_STORED, 0)
 
 typedef int64_t (*gather_function)(int64_t, const segment_table *, const bucket_index *, const uint64_t *,
-                                   const int64_t *, int64_t, char *, int32_t *, int64_t);
+                                   const int64_t *, int64_t, char *, int64_t *, int32_t *, int64_t);
 
 static inline gather_function gather_by(int route, int first) {
   if (route == ROUTE_AFFINE) return first ? gather_affine : gather_affine_checked;
@@ -162,43 +198,44 @@ static inline gather_function gather_by(int route, int first) {
   }
 }
 
-/* First of `m` checked indices whose row lies in a gap, or -1. Only tables over fetched ranges have gaps, and pay
- * for finding each segment twice. */
-static inline int64_t first_unstored(const segment_table *t, const int64_t *indices, int64_t m) {
-  int64_t cursor = 0;
-  for (int64_t k = 0; k < m; k++) {
-    int64_t row = fold(indices[k], t->n_rows);
-    if (!row_is_stored(t, segment_by(ROUTE_CURSOR, t, &cursor, row), row)) return k;
-  }
-  return -1;
-}
-
 /* Gathers rows indices[begin:end) of all columns. Returns -1, or the position of a bad index. No address is formed
- * from an index that has not been checked. */
+ * from an index that has not been checked, and none is read a second time after its check. */
 static inline int64_t take_span(const segment_table *t, const bucket_index *b, int route, const int64_t *indices,
                                 int64_t begin, int64_t end, char *const *out, int64_t prefetch) {
-  int32_t kept[BLOCK_ROWS];
-  int32_t *segments = t->n_columns > 1 ? kept : NULL;
   int64_t distance = prefetch < 0 ? 0 : min_i64(prefetch, RING - 1);
-  int64_t block = t->n_columns == 1 ? end - begin : route == ROUTE_AFFINE ? AFFINE_BLOCK_ROWS : BLOCK_ROWS;
-  if (UNLIKELY(t->has_gaps || t->n_columns == 0)) {
-    int64_t bad = check_span(indices, begin, end, t->n_rows);
-    if (bad < 0 && t->has_gaps) {
-      bad = first_unstored(t, indices + begin, end - begin);
-      if (bad >= 0) bad += begin;
-    }
-    if (bad >= 0) return bad;
+  if (UNLIKELY(t->n_columns == 0)) return check_span(indices, begin, end, t->n_rows);
+  if (t->n_columns == 1) {
+    int64_t bad = gather_by(route, 1)(t->itemsize[0], t, b, t->base, indices + begin, end - begin,
+                                      out[0] + begin * t->itemsize[0], NULL, NULL, distance);
+    return bad < 0 ? -1 : begin + bad;
   }
-  for (int64_t i = begin; i < end; i += block) {
+  int64_t few[SCARCE_ROWS], *own = few, bad = -1;
+  int32_t few_segments[SCARCE_ROWS], *segments = route == ROUTE_AFFINE ? NULL : few_segments;
+  int64_t block = min_i64(route == ROUTE_AFFINE ? AFFINE_BLOCK_ROWS : BLOCK_ROWS, end - begin);
+  void *scratch = NULL;
+  if (block > SCARCE_ROWS) {
+    scratch = malloc((size_t)block * (sizeof *own + (segments ? sizeof *segments : 0)));
+    if (scratch) {
+      own = (int64_t *)scratch;
+      if (segments) segments = (int32_t *)(own + block);
+    } else {
+      block = SCARCE_ROWS;
+    }
+  }
+  for (int64_t i = begin; i < end && bad < 0; i += block) {
     int64_t m = min_i64(block, end - i);
     for (int64_t c = 0; c < t->n_columns; c++) {
       int64_t width = t->itemsize[c];
-      int64_t bad = gather_by(route, c == 0)(width, t, b, t->base + c * t->n_segments, indices + i, m,
-                                             out[c] + i * width, segments, distance);
-      if (UNLIKELY(bad >= 0)) return first_bad(indices, i + bad, i + m, t->n_rows);
+      bad = gather_by(route, c == 0)(width, t, b, t->base + c * t->n_segments, c == 0 ? indices + i : own, m,
+                                     out[c] + i * width, own, segments, distance);
+      if (UNLIKELY(bad >= 0)) { /* only the first column checks */
+        bad += i;
+        break;
+      }
     }
   }
-  return -1;
+  free(scratch);
+  return bad;
 }
 
 /* ---- arithmetic progressions of rows ---------------------------------------------------------------- */

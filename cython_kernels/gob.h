@@ -290,4 +290,51 @@ static int gob_read_footer(gob_reader *g) {
   )
 }
 
+/* ---- checks of 12.2 that a footer alone allows -------------------------------------------------------------- */
+
+enum {
+  PLACE_OK = 0,
+  PLACE_COLUMNS = 1,   /* a row group with another number of chunks than the schema has columns */
+  PLACE_SHORT = 2,     /* a chunk shorter than its header */
+  PLACE_OUTSIDE = 3,   /* a row group that leaves [low, high) */
+  PLACE_NULLS = 4,     /* more nulls than rows, or nulls where none may be */
+  PLACE_TOKENIZER = 5, /* a tokenizer that the file does not list */
+  PLACE_ROWS = 6,      /* more rows than allowed */
+  PLACE_ORDER = 7      /* not an error: a row group begins before the end of the one before it */
+};
+
+/* Checks the groups and writes the file offset of each chunk to `start`. On a code above 0, `group` and `column` say
+ * where. `end` holds the end of each group. */
+static int place_chunks(const gob_group *groups, int64_t n_groups, const gob_chunk *chunks, const uint8_t *nullable,
+                        int64_t n_columns, int64_t low, int64_t high, int64_t n_tokenizers, int64_t max_rows,
+                        int64_t *start, int64_t *end, int64_t *group, int64_t *column) {
+  int order = PLACE_OK;
+  int64_t last = low;
+  *column = -1;
+  for (int64_t r = 0; r < n_groups; r++) {
+    const gob_group *g = groups + r;
+    *group = r;
+    if (g->n_columns != n_columns) return PLACE_COLUMNS;
+    if ((int64_t)g->n_rows > (n_columns ? max_rows : 0)) return PLACE_ROWS;
+    int64_t at = g->byte_offset;
+    end[r] = at;
+    if (n_columns == 0) continue; /* its offset places nothing */
+    if (at < low || at > high) return PLACE_OUTSIDE;
+    for (int64_t c = 0; c < n_columns; c++) {
+      const gob_chunk *chunk = chunks + r * n_columns + c;
+      *column = c;
+      if (chunk->byte_length < 18) return PLACE_SHORT;
+      if (chunk->byte_length > high - at) return PLACE_OUTSIDE;
+      if (chunk->null_count > (nullable[c] ? g->n_rows : 0)) return PLACE_NULLS;
+      if (chunk->tokenizer < 0 || chunk->tokenizer > n_tokenizers) return PLACE_TOKENIZER;
+      start[r * n_columns + c] = at;
+      at += chunk->byte_length;
+    }
+    *column = -1;
+    if (g->byte_offset < last) order = PLACE_ORDER;
+    last = end[r] = at;
+  }
+  return order;
+}
+
 #endif

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -57,4 +59,25 @@ def walk_records_fd(
         If a read fails.
     ValueError
         If lengths differ or an offset is negative.
+    """
+
+def encode_record(arrays: list[Any], dtypes: list[np.dtype[Any]], index: int, most: int) -> bytes | None:
+    """Return a small record as it stands in a file (cstore.md 6): header, columns, padding.
+
+    Parameters
+    ----------
+    arrays : list
+        One column each.
+    dtypes : list of numpy.dtype
+        Their stored dtypes.
+    index : int
+        Number of the record in the file.
+    most : int
+        Bytes of the largest record that is made here, padding apart.
+
+    Returns
+    -------
+    bytes or None
+        None when this is somebody else's business: more bytes or more than 64 columns, none at all, or something
+        that is not a one-dimensional, contiguous array of the stored dtype and the length of the others.
     """

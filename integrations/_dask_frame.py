@@ -7,6 +7,8 @@ segments; a worker maps the file or issues one batch of range reads, and never r
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,36 +21,62 @@ from colstore_io.dataset import Source
 from colstore_io.fields import Field, Schema
 from colstore_io.materialise import materialise, view_without_copy
 from colstore_io.predicate import Predicate
-from colstore_io.rows import predicate_mask
-from colstore_io.selection import Range, RowSelection, compose
+from colstore_io.rows import select_matching
+from colstore_io.selection import Mask, Range, RowSelection
+from colstore_io.storage.local import LocalFile
 
-__all__ = ["FramePart", "FrameReader", "FrameTypes", "has_categories", "index_bounds"]
+__all__ = ["FramePart", "FrameReader", "FrameTypes", "has_categories", "index_bounds", "selected_rows"]
 
 
 @dataclass(frozen=True, slots=True)
 class FramePart:
-    """A run of rows for one task.
+    """Rows for one task.
 
     Attributes
     ----------
     source : Source
         Restricted to the segments and columns of this partition.
-    start, count : int
-        The rows within `source`.
+    runs : tuple of (start, stop)
+        Rows within `source`, half-open, in order, none empty. More than one, or none, where statistics exclude the
+        rest for a filter.
     first_row : int
-        Global number of row `start`.
-    token : str
-        Names this part among all others; made from version tokens, never from data.
+        Global number of row 0 of `source`.
     """
 
     source: Source
-    start: int
-    count: int
+    runs: tuple[tuple[int, int], ...]
     first_row: int
-    token: str
 
-    def __dask_tokenize__(self) -> str:
-        return self.token
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return ("colstore_io.FramePart", self.source.token, self.runs, self.first_row)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_part, (self.source, self.runs, self.first_row)
+
+
+_SHARED_FILES = 256
+_shared: OrderedDict[tuple[Any, ...], LocalFile] = OrderedDict()
+_shared_lock = threading.Lock()  # guards `_shared`; no other lock is taken under it
+
+
+def _rebuild_part(source: Source, runs: tuple[tuple[int, int], ...], first_row: int) -> FramePart:
+    """Make a part of what a process received. Parts of one file share it: it is opened, and looked at, once.
+
+    Nobody closes the files of a part. A file that was replaced meanwhile has another token, or is the old one that is
+    still open, whose contents are those that were planned.
+    """
+    source.files = tuple(_shared_file(file) if isinstance(file, LocalFile) else file for file in source.files)
+    return FramePart(source, runs, first_row)
+
+
+def _shared_file(file: LocalFile) -> LocalFile:
+    key = file.__reduce__()[1][1:]  # type: ignore[index]  # path, size, token and options
+    with _shared_lock:
+        known = _shared.setdefault(key, file)
+        _shared.move_to_end(key)
+        if len(_shared) > _SHARED_FILES:
+            _shared.popitem(last=False)
+    return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +96,51 @@ class FrameTypes:
     text: str | None = None
     categories: tuple[str, ...] = ()
 
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return ("colstore_io.FrameTypes", self.dtype_backend, self.text, self.categories)
+
+    def frame(
+        self, fields: Sequence[Field], values: Sequence[Any], n_rows: int, *, copy: bool = True
+    ) -> pd.DataFrame:
+        """Return columns as a frame in these types, rows numbered from 0."""
+        frame = convert.frame(
+            [field.name for field in fields],
+            fields,
+            values,
+            n_rows=n_rows,
+            dtype_backend=self.dtype_backend,
+            categories=[f.name for f in fields if f.name in self.categories and _is_categorical(f)],
+            copy=copy,
+        )
+        changes: dict[str, Any] = {}
+        for field in fields:
+            if field.name in self.categories:
+                if not _is_categorical(field):
+                    changes[field.name] = "category"  # each partition finds its own
+            elif field.dtype.kind in "USO":
+                dtype = frame[field.name].dtype
+                if self.text is not None and _is_nan_text(dtype):
+                    changes[field.name] = pd.StringDtype("pyarrow")
+                elif dtype.kind == "S":
+                    changes[field.name] = object  # a fixed width survives few pandas operations
+        return frame.astype(changes) if changes else frame
+
+
+def selected_rows(part: FramePart, predicate: Predicate | None) -> RowSelection:
+    """Return the rows of `part` that satisfy `predicate`, by reading only the columns that it names."""
+    if predicate is not None:
+        return select_matching(part.source, predicate, part.runs) if part.runs else Range(0, 1, 0)
+    start, stop = part.runs[0] if part.runs else (0, 0)
+    return Range(start, 1, stop - start)
+
+
+_NAMES = pd.Index(["x"]).dtype
+"""What pandas calls columns by: `df[[]]` has it too."""
+
 
 @dataclass(frozen=True, slots=True)
 class FrameReader:
-    """Reads parts as pandas frames; the function that ``dask.dataframe.from_map`` calls in each task.
+    """Reads parts as pandas frames: the function that tasks call.
 
     Attributes
     ----------
@@ -84,6 +153,8 @@ class FrameReader:
     types : FrameTypes
     copy : bool
         False: columns are read-only views of the mapped file.
+    series : bool
+        Give the only column as a Series.
     """
 
     names: tuple[str, ...]
@@ -91,76 +162,61 @@ class FrameReader:
     predicate: Predicate | None
     types: FrameTypes
     copy: bool = True
+    series: bool = False
 
-    def __call__(self, part: FramePart, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """Read one part. `columns` is the projection that Dask's optimizer found; None means all of `names`."""
+    def __call__(self, part: FramePart, columns: Sequence[str] | None = None) -> Any:
+        """Read one part. `columns` is the projection that ``from_map`` asks for; None means all of `names`."""
         names = self.names if columns is None else tuple(columns)
         source = part.source
-        rows: RowSelection = Range(part.start, 1, part.count)
-        numbers: pd.Index[Any] = pd.RangeIndex(part.first_row, part.first_row + part.count)
-        if self.predicate is not None:
-            mask = predicate_mask(source, self.predicate, rows)
-            rows = compose(rows, mask, source.n_rows)
-            numbers = pd.Index(np.flatnonzero(mask) + part.first_row)
+        rows = selected_rows(part, self.predicate)
+        if isinstance(rows, Mask):
+            numbers: pd.Index[Any] = pd.Index(np.flatnonzero(rows.mask) + part.first_row)
+        elif self.predicate is not None:
+            numbers = pd.Index(np.empty(0, np.int64))
+        else:
+            assert isinstance(rows, Range)
+            first = part.first_row + rows.start
+            numbers = pd.RangeIndex(first, first + rows.count)
         wanted = names if self.index is None else (*names, self.index)
         positions = [source.schema.index(name) for name in wanted]
-        if self.copy:
+        if not part.runs:
+            values = [no_values(source.schema.fields[position]) for position in positions]
+        elif self.copy:
             values = materialise(source, rows, positions)
         else:
             values = [view_without_copy(source, rows, (position, False)) for position in positions]
-        fields = [source.schema.fields[p] for p in positions]
-        return self._frame(names, fields, values, numbers)
+        return self._frame(names, [source.schema.fields[p] for p in positions], values, numbers)
 
-    def empty(self, schema: Schema) -> pd.DataFrame:
+    def empty(self, schema: Schema) -> Any:
         """Return the frame without rows that every partition agrees with: Dask's ``meta``. Reads nothing."""
         wanted = self.names if self.index is None else (*self.names, self.index)
         fields = [schema[name] for name in wanted]
         numbers: pd.Index[Any] = (
             pd.RangeIndex(0) if self.predicate is None else pd.Index(np.empty(0, np.int64))
         )
-        return self._frame(self.names, fields, [_no_values(field) for field in fields], numbers)
+        return self._frame(self.names, fields, [no_values(field) for field in fields], numbers)
 
     def _frame(
         self, names: Sequence[str], fields: Sequence[Field], values: Sequence[Any], numbers: pd.Index[Any]
-    ) -> pd.DataFrame:
-        labels = [field.name for field in fields]
-        categories = self.types.categories
-        frame = convert.frame(
-            labels,
-            fields,
-            values,
-            n_rows=len(numbers),
-            dtype_backend=self.types.dtype_backend,
-            categories=[field.name for field in fields if field.name in categories and has_categories(field)],
-            copy=self.copy,
-        )
-        changes: dict[str, Any] = {}
-        for field in fields:
-            if field.name in categories:
-                if not has_categories(field):
-                    changes[field.name] = "category"  # each partition finds its own
-            elif field.dtype.kind in "US":
-                dtype = frame[field.name].dtype
-                if self.types.text is not None and _is_nan_text(dtype):
-                    changes[field.name] = pd.StringDtype("pyarrow")
-                elif dtype.kind == "S":
-                    changes[field.name] = object  # a fixed width survives few pandas operations
-        if changes:
-            frame = frame.astype(changes)
+    ) -> Any:
+        frame = self.types.frame(fields, values, len(numbers), copy=self.copy)
         if self.index is not None:
-            return frame.set_index(self.index)
-        frame.index = numbers
-        return frame
+            frame = frame.set_index(self.index)
+        else:
+            frame.index = numbers
+        if not names:
+            frame.columns = pd.Index([], dtype=_NAMES)
+        return frame[names[0]] if self.series else frame
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        types = self.types
         return (
             "colstore_io.FrameReader",
             self.names,
             self.index,
             None if self.predicate is None else self.predicate.__dask_tokenize__(),
-            (types.dtype_backend, types.text, types.categories),
+            self.types.__dask_tokenize__(),
             self.copy,
+            self.series,
         )
 
 
@@ -169,12 +225,22 @@ def has_categories(field: Field) -> bool:
     return field.ordered is not None and field.categories is not None
 
 
+def _is_categorical(field: Field) -> bool:
+    """Return True when `convert.frame` makes the field categorical by itself."""
+    return field.variable or has_categories(field)
+
+
 def _is_nan_text(dtype: Any) -> bool:
     """Return True for pandas' ``str``: text whose missing value is NaN."""
     return isinstance(dtype, pd.StringDtype) and dtype.na_value is not pd.NA
 
 
-def _no_values(field: Field) -> Any:
+def no_values(field: Field) -> Any:
+    """Return a column of zero rows, in the form in which columns are read."""
+    if field.variable:
+        import pyarrow as pa
+
+        return pa.array([], arrays.arrow_type(field))
     values = np.empty(0, field.native_dtype)
     return arrays.arrow_array(field, values, np.empty(0, np.bool_)) if field.nullable else values
 

@@ -6,9 +6,9 @@ plan (`DatasetPlan.partitions`), read by `FrameReader`; here they become collect
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 from dask.base import compute
+from dask.dataframe.dask_expr._collection import new_collection  # type: ignore[attr-defined]
 from dask.dataframe.utils import clear_known_categories, pyarrow_strings_enabled
 from dask.delayed import delayed
 from dask.utils import parse_bytes
@@ -25,16 +26,17 @@ from numpy.typing import NDArray
 
 from colstore_io import api
 from colstore_io.dataset import Source
-from colstore_io.errors import ColumnNotFoundError
+from colstore_io.errors import ColumnNotFoundError, PerformanceWarning
 from colstore_io.plain import LazyColumn, LazyColumns
-from colstore_io.predicate import Expr, Predicate, bind
+from colstore_io.predicate import Expr
 from colstore_io.predicate.query import from_dnf
-from colstore_io.rows import matching_segments
 from colstore_io.tables import Table
 
-from ._dask_frame import FramePart, FrameReader, FrameTypes, has_categories, index_bounds
+from ._dask_frame import FrameReader, FrameTypes, has_categories, index_bounds
+from ._dask_plan import FramePlan, RowFilter
+from ._dask_write import register, to_colstore
 
-__all__ = ["read_colstore", "read_colstore_array"]
+__all__ = ["read_colstore", "read_colstore_array", "to_colstore"]
 
 DEFAULT_BLOCKSIZE = 128 << 20
 """Bytes of the selected columns that a partition aims at (integrations.md 1.3)."""
@@ -92,11 +94,10 @@ def _index_name(index: Any, source: Source) -> str | None:
     return index
 
 
-def _predicate(filters: Any, source: Source) -> Predicate | None:
+def _row_filter(filters: Any, source: Source) -> RowFilter | None:
     if filters is None or (isinstance(filters, (list, tuple)) and len(filters) == 0):
         return None
-    expression = filters if isinstance(filters, Expr) else from_dnf(filters)
-    return bind(expression, source.schema)
+    return RowFilter.of(filters if isinstance(filters, Expr) else from_dnf(filters), source)
 
 
 def _categories(categories: Any, names: Sequence[str], source: Source) -> tuple[str, ...]:
@@ -142,93 +143,16 @@ class _Sizing:
 
 
 # ----------------------------------------------------------------------------------------------------------
-# Planning
-
-
-@dataclass(frozen=True, slots=True)
-class _Partitioning:
-    """Parts of a collection, and the rows between whose numbers each one lies.
-
-    Attributes
-    ----------
-    parts : list of FramePart
-        At least one.
-    starts, stops : ndarray of int64, shape (len(parts),)
-        Global rows of each partition; its part may hold fewer, where statistics exclude the rest.
-    """
-
-    parts: list[FramePart]
-    starts: NDArray[np.int64]
-    stops: NDArray[np.int64]
-
-
-def _partition(
-    source: Source,
-    bounds: NDArray[np.int64],
-    names: Sequence[str],
-    predicate: Predicate | None,
-    categories: Collection[str],
-) -> _Partitioning:
-    """Make one part for each partition in which a row can match; at least one part."""
-    segments = source.plan.segments
-    first_row, row_stop = segments.row_start[:-1], segments.row_start[1:]
-    matching: NDArray[np.int64] | None = None
-    if predicate is not None:
-        matching = np.flatnonzero(matching_segments(source, predicate) & (segments.rows > 0))
-    columns = list(dict.fromkeys([*names, *(() if predicate is None else predicate.columns)]))
-    parts: list[FramePart] = []
-
-    def add(low: int, high: int, first: int, stop: int) -> None:
-        restricted = source.restrict(low, high, columns, categories=categories)
-        origin = int(segments.row_start[low])
-        token = hashlib.blake2b(f"{source.token}:{first}:{stop}:{columns}".encode(), digest_size=12)
-        parts.append(FramePart(restricted, first - origin, stop - first, first, token.hexdigest()))
-
-    kept: list[tuple[int, int]] = []
-    for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        low, high = segments.span(start, stop)
-        first, last = start, stop
-        if matching is not None:  # leave out what statistics exclude at either end
-            inside = matching[np.searchsorted(matching, low) : np.searchsorted(matching, high)]
-            if inside.size == 0:
-                continue
-            low, high = int(inside[0]), int(inside[-1]) + 1
-            first, last = max(start, int(first_row[low])), min(stop, int(row_stop[high - 1]))
-        add(low, high, first, last)
-        kept.append((start, stop))
-    if not parts:  # Dask has no collection without partitions: an empty one that reads nothing
-        first = int(bounds[0])
-        add(0, 0, first, first)
-        kept.append((first, first))
-    starts, stops = np.array(kept, np.int64).T
-    return _Partitioning(parts, starts, stops)
-
-
-def _check_views(source: Source, partitioning: _Partitioning, predicate: Predicate | None) -> None:
-    """Raise `ValueError` now if a task could not give views; `FrameReader.empty` has looked at the dtypes."""
-    if predicate is not None:
-        raise ValueError("copy=False is not possible with filters; use copy=True")
-    if not source.mapped:
-        raise ValueError("copy=False needs mapped local files; use copy=True")
-    for part in partitioning.parts:
-        if np.count_nonzero(part.source.plan.segments.rows) > 1:
-            raise ValueError(
-                "copy=False needs partitions within one record each: use blocksize=None, or compact the files"
-            )
-
-
-# ----------------------------------------------------------------------------------------------------------
 # Divisions
 
 
-def _row_divisions(partitioning: _Partitioning) -> tuple[Any, ...]:
+def _row_divisions(bounds: NDArray[np.int64]) -> tuple[Any, ...]:
     """Return row numbers; the last one is inclusive, as Dask wants it."""
-    last = max(int(partitioning.stops[-1]) - 1, int(partitioning.starts[-1]))
-    return (*partitioning.starts.tolist(), last)
+    return (*bounds[:-1].tolist(), max(int(bounds[-1]) - 1, int(bounds[-2])))
 
 
 def _statistics_divisions(
-    source: Source, index: str, partitioning: _Partitioning, meta: pd.DataFrame
+    source: Source, index: str, bounds: NDArray[np.int64], meta: pd.DataFrame
 ) -> tuple[Any, ...] | None:
     """Return divisions of the index column if statistics prove all segments sorted and disjoint, else None."""
     field = source.schema[index]
@@ -250,13 +174,10 @@ def _statistics_divisions(
     minimum, maximum = found["minimum"][filled], found["maximum"][filled]
     if not found["usable"][filled].all() or not (maximum[:-1] < minimum[1:]).all():
         return None
-    starts, stops = segments.row_start[:-1][filled], segments.row_start[1:][filled]
-    if not (np.isin(partitioning.starts, starts).all() and np.isin(partitioning.stops, stops).all()):
+    starts = segments.row_start[:-1][filled]
+    if not np.isin(bounds[:-1], starts).all():
         return None  # a record was cut: nothing is known of its pieces
-    values = [
-        *minimum[np.searchsorted(starts, partitioning.starts)],
-        maximum[np.searchsorted(stops, partitioning.stops[-1])],
-    ]
+    values = [*minimum[np.searchsorted(starts, bounds[:-1])], maximum[-1]]
     return _as_index_values(np.array(values), meta)
 
 
@@ -267,14 +188,29 @@ def _as_index_values(values: NDArray[Any], meta: pd.DataFrame) -> tuple[Any, ...
     return tuple(index.tolist())
 
 
-def _scanned_divisions(reader: FrameReader, parts: Sequence[FramePart]) -> tuple[Any, ...] | None:
+def _scanned_divisions(reader: FrameReader, plan: FramePlan, index: str) -> tuple[Any, ...] | None:
     """Read the index column of all partitions in parallel and return its divisions, None if it is not sorted."""
+    parts = [plan.part(number, number + 1, [index], None) for number in range(plan.n_partitions)]
     found = compute(*(delayed(index_bounds, pure=True)(reader, part) for part in parts))
     if not all(bounds.sorted for bounds in found) or any(bounds.minimum is None for bounds in found):
         return None
     if not all(a.maximum < b.minimum for a, b in pairwise(found)):
         return None
     return (*(bounds.minimum for bounds in found), found[-1].maximum)
+
+
+def _check_views(plan: FramePlan, row_filter: RowFilter | None) -> None:
+    """Raise `ValueError` now if a task could not give views; `FrameReader.empty` has looked at the dtypes."""
+    if row_filter is not None:
+        raise ValueError("copy=False is not possible with filters; use copy=True")
+    if not plan.source.mapped:
+        raise ValueError("copy=False needs mapped local files; use copy=True")
+    segments = plan.source.plan.segments
+    for start, stop in pairwise(plan.bounds.tolist()):
+        if np.count_nonzero(segments.rows[slice(*segments.span(start, stop))]) > 1:
+            raise ValueError(
+                "copy=False needs partitions within one record each: use blocksize=None, or compact the files"
+            )
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -374,34 +310,86 @@ def read_colstore(
     index_name = _index_name(index, source)
     names = _column_list(columns, index_name, source)
     stored = names if index_name is None else [*names, index_name]
-    predicate = _predicate(filters, source)
+    row_filter = _row_filter(filters, source)
     types = FrameTypes(
         dtype_backend,
         "string[pyarrow]" if dtype_backend is None and pyarrow_strings_enabled() else None,
         _categories(categories, stored, source),
     )
+    predicate = None if row_filter is None else row_filter.predicate
     reader = FrameReader(tuple(names), index_name, predicate, types, copy)
-    meta = reader.empty(source.schema)
-    unknown = [n for n in types.categories if n in meta and not has_categories(source.schema[n])]
-    if unknown:
-        meta = clear_known_categories(meta, cols=unknown)
-    partitioning = _partition(source, sizing.bounds(source, stored), stored, predicate, types.categories)
+    meta = _empty_frame(reader, source)
+    plan = FramePlan(source, sizing.bounds(source, stored), None, sizing.blocksize)
     if not copy:
-        _check_views(source, partitioning, predicate)
-    divisions: tuple[Any, ...] | None
+        _check_views(plan, row_filter)
+    divisions: tuple[Any, ...] | None = None
     if index_name is None:
-        divisions = _row_divisions(partitioning)
-    elif calculate_divisions is False:
-        divisions = None
-    else:
-        divisions = _statistics_divisions(source, index_name, partitioning, meta)
+        divisions = _row_divisions(plan.bounds)
+    elif calculate_divisions is not False:
+        divisions = _statistics_divisions(source, index_name, plan.bounds, meta)
         if divisions is None and calculate_divisions:
-            divisions = _scanned_divisions(reader, partitioning.parts)
+            divisions = _scanned_divisions(FrameReader((), index_name, None, types), plan, index_name)
+    plan = replace(plan, divisions=divisions)
+    kept = None if row_filter is None else plan.surviving(row_filter, range(plan.n_partitions))
+    expression = _expression_class()
+    if expression is None:
+        frame = _from_map(reader, plan, row_filter, kept, meta)
+        return frame[columns] if isinstance(columns, str) else frame
+    series = isinstance(columns, str)
+    return new_collection(
+        expression(
+            plan=plan,
+            select=tuple(names),
+            columns=names if series else None,
+            index_name=index_name,
+            filters=row_filter,
+            dtype_options=types,
+            copy=copy,
+            _partitions=kept,
+            _series=series,
+        )
+    )
+
+
+def _empty_frame(reader: FrameReader, source: Source) -> Any:
+    meta = reader.empty(source.schema)
+    unknown = [n for n in reader.types.categories if n in meta and not has_categories(source.schema[n])]
+    return clear_known_categories(meta, cols=unknown) if unknown else meta
+
+
+def _expression_class() -> Any:
+    """Return the class of the reading expression, or None where this Dask has no place for it."""
+    if not dask.config.get("colstore-io.dask-expression", True):
+        return None
+    try:
+        from ._dask_expr import ReadColstore
+    except (ImportError, AttributeError, TypeError) as error:
+        warnings.warn(
+            f"filters and reductions are not pushed into the reader with this version of Dask: {error}",
+            PerformanceWarning,
+            stacklevel=3,
+        )
+        return None
+    return ReadColstore
+
+
+def _from_map(
+    reader: FrameReader, plan: FramePlan, row_filter: RowFilter | None, kept: Sequence[int] | None, meta: Any
+) -> Any:
+    """Make the collection by Dask's public function: the same partitions, meta and divisions."""
+    numbers = range(plan.n_partitions) if kept is None else kept
+    names = reader.names if reader.index is None else (*reader.names, reader.index)
+    parts = [
+        plan.part(number, number + 1, names, row_filter, categories=reader.types.categories)
+        for number in numbers
+    ]
+    divisions = None
+    if plan.divisions is not None:
+        divisions = (*(plan.divisions[n] for n in numbers), plan.divisions[numbers[-1] + 1])
     # from_map would turn every object column into text, bytes included (integrations.md 1.4); `reader` has made
     # the text columns what Dask wants already.
     with dask.config.set({"dataframe.convert-string": False}):
-        frame = dd.from_map(reader, partitioning.parts, meta=meta, divisions=divisions, label="read_colstore")
-    return frame[columns] if isinstance(columns, str) else frame
+        return dd.from_map(reader, parts, meta=meta, divisions=divisions, label="read_colstore")
 
 
 def read_colstore_array(
@@ -467,3 +455,4 @@ def _attach() -> None:
 
 
 _attach()
+register()

@@ -10,16 +10,16 @@ import pytest
 import colstore_io
 
 FLOORS = [
-    ("errors", "threads", "config", "buffers", "tuning", "kernels", "kernels_numpy"),
+    ("errors", "threads", "config", "buffers", "tuning", "kernels", "kernels_numpy", "kernels_numpy_columns"),
     ("storage", "fields", "arrays"),
     ("formats",),
     ("segments", "selection"),
     ("predicate", "ingest", "writing"),
     ("plan", "dataset", "opening"),
-    ("cold", "decoding", "gather", "grid", "materialise", "ranges"),
-    ("rows", "convert", "convert_pandas", "feeding", "plain", "preview"),
+    ("cold", "decoding", "gather", "grid", "materialise", "ranges", "reductions"),
+    ("rows", "convert", "convert_pandas", "feeding", "layouts", "plain", "preview"),
     ("column", "views", "tables"),
-    ("api",),
+    ("api", "colbin"),
     ("cli", "calibrate", "integrations"),
 ]
 FLOOR_OF = {module: floor for floor, modules in enumerate(FLOORS) for module in modules}

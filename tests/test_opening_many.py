@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import struct
 import zlib
 from pathlib import Path
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 
 import colstore_io as cs
+from colstore_io import storage
 from colstore_io.formats.cstore import manifest, reader
+from colstore_io.storage import mapping
 
 N_FILES = 12
 
@@ -26,6 +29,25 @@ def facts(table):
         )
         for meta in table.source.metas
     ]  # fmt: skip
+
+
+@pytest.fixture(params=["each", "block"], autouse=True)
+def road(request, monkeypatch):
+    """Few files are opened one by one, many as one block: everything here holds on both roads."""
+    if request.param == "block":
+        monkeypatch.setattr(storage, "_MANY_FILES", 1)
+        monkeypatch.setattr(mapping.descriptors, "capacity", 1)
+    return request.param
+
+
+@pytest.fixture
+def alike_files(tmp_path):
+    paths = []
+    for number in range(N_FILES):
+        path = tmp_path / f"alike{number}.cstore"
+        cs.store({"a": np.arange(3 + number % 2) + number}, path).close()
+        paths.append(str(path))
+    return paths
 
 
 @pytest.fixture
@@ -191,3 +213,87 @@ def encoded(data):
         path = Path(folder) / "x.cstore"
         cs.store(data, path).close()
         return path.read_bytes()
+
+
+class TestBlock:
+    """Files of equal columns, without statistics: no object for a file before somebody asks for it."""
+
+    @pytest.fixture(autouse=True)
+    def only_blocks(self, road):
+        if road != "block":
+            pytest.skip("one road is enough")
+
+    def test_opening_makes_no_object_for_most_files(self, alike_files):
+        with cs.open(alike_files) as table:
+            assert isinstance(table.source.files, storage.LocalFiles)
+            before = table.source.files.made()
+            assert len(before) <= 1  # the model of the others
+            assert len(table) == sum(3 + number % 2 for number in range(N_FILES))
+            assert table.source.files.made() == before
+
+    def test_values_and_metadata_are_those_of_each_file(self, alike_files):
+        with cs.open(alike_files) as table:
+            expected = np.concatenate([np.arange(3 + n % 2) + n for n in range(N_FILES)])
+            np.testing.assert_array_equal(table["a"].array(), expected)
+            together = facts(table)
+        alone = []
+        for path in alike_files:
+            with cs.open(path) as table:
+                alone += facts(table)
+        assert together == alone
+
+    def test_a_pattern_takes_the_same_road(self, alike_files, tmp_path):
+        with cs.open(str(tmp_path / "alike*.cstore")) as table:
+            assert isinstance(table.source.files, storage.LocalFiles)
+            assert len(table.paths) == N_FILES
+
+    def test_a_file_replaced_after_the_open_is_noticed(self, alike_files):
+        table = cs.open(alike_files)
+        cs.store({"a": np.arange(9)}, alike_files[4], mode="recreate").close()
+        with pytest.raises(cs.StaleDatasetError, match="alike4"):
+            table["a"].array()
+
+    def test_a_file_appended_to_after_the_open_is_read_as_it_was(self, alike_files):
+        table = cs.open(alike_files)
+        before = len(table)
+        with cs.update(alike_files[4]) as writer:
+            writer.write({"a": np.arange(9)})
+        assert len(table["a"].array()) == before
+
+    def test_a_closed_dataset_has_closed_files(self, alike_files):
+        table = cs.open(alike_files)
+        files = table.source.files
+        table.close()
+        with pytest.raises(ValueError, match="closed"):
+            files[3].read(0, 8)
+
+    def test_pickles_and_slices(self, alike_files):
+        with cs.open(alike_files) as table:
+            again = pickle.loads(pickle.dumps(table))
+            np.testing.assert_array_equal(again["a"].array(), table["a"].array())
+            part = table.source.restrict(2, 5, ["a"])
+            assert [file.spelling for file in part.files] == alike_files[2:5]
+            assert table.source.files[-1].spelling == alike_files[-1]
+            with pytest.raises(IndexError):
+                table.source.files[N_FILES]
+
+    def test_one_other_file_sends_all_to_the_general_reader(self, alike_files, tmp_path):
+        other = tmp_path / "other.cstore"
+        cs.store({"a": np.arange(2)}, other, statistics=True).close()
+        with cs.open([*alike_files, str(other)]) as table:
+            assert table.source.statistics[-1] is not None
+            assert len(table["a"].array()) == len(table)
+
+    def test_an_empty_file_is_refused_or_skipped(self, alike_files, tmp_path):
+        (tmp_path / "empty.cstore").touch()
+        paths = [*alike_files, str(tmp_path / "empty.cstore")]
+        with pytest.raises(cs.FormatError, match=r"empty\.cstore"):
+            cs.open(paths)
+        with pytest.warns(RuntimeWarning, match="skipped"), cs.open(paths, on_empty_file="skip") as table:
+            assert len(table["a"].array()) == len(table)
+
+    def test_a_pipe_among_them_is_named(self, alike_files, tmp_path):
+        pipe = tmp_path / "pipe.cstore"
+        os.mkfifo(pipe)
+        with pytest.raises(OSError, match=r"pipe\.cstore"):
+            cs.open([*alike_files, str(pipe)])

@@ -39,6 +39,35 @@ def test_listing_xarray_engines_does_not_load_dask_or_pyarrow():
     assert run_python(code) == run_python(code.replace("colstore_io.integrations.xarray as x", "xarray"))
 
 
+OWN_MODULES = "print(*sorted(m for m in sys.modules if m.split('.')[0] == 'colstore_io'))"
+
+
+def test_import_brings_in_no_module_of_ours_but_the_package_itself():
+    loaded = run_python(f"import sys, colstore_io; {OWN_MODULES}")
+    assert loaded == "colstore_io"
+    assert (
+        run_python("import sys, colstore_io; print('numpy' in sys.modules, 'fsspec' in sys.modules)")
+        == "False False"
+    )
+
+
+def test_first_use_brings_in_no_integration():
+    loaded = run_python(f"import sys, colstore_io; colstore_io.open; {OWN_MODULES}").split()
+    assert "colstore_io.api" in loaded
+    assert [m for m in loaded if m.startswith(("colstore_io.integrations", "colstore_io.calibrate"))] == []
+
+
+def test_listing_xarray_engines_loads_the_plug_in_alone():
+    pytest.importorskip("xarray")
+    loaded = run_python(f"import sys, xarray; xarray.backends.list_engines(); {OWN_MODULES}").split()
+    assert set(loaded) <= {
+        "colstore_io",
+        "colstore_io.integrations",
+        "colstore_io.integrations._xarray_column",
+        "colstore_io.integrations.xarray",
+    }
+
+
 def test_everything_public_is_documented():
     for name in cs.__all__:
         thing = getattr(cs, name)
@@ -170,7 +199,7 @@ def test_names_stay_functions_whatever_is_imported_first():
         "for module in pkgutil.walk_packages(cs.__path__, 'colstore_io.'):\n"
         "    if 'integrations' not in module.name and not module.name.endswith('__main__'):\n"
         "        importlib.import_module(module.name)\n"
-        "print(*[name for name in cs.__all__ if name not in ('config', '__version__')\n"
+        "print(*[name for name in cs.__all__ if name not in ('colbin', 'config', '__version__')\n"
         "        and not callable(getattr(cs, name))])"
     )
     assert run_python(code) == ""

@@ -34,6 +34,8 @@ KERNELS = (
     "gather_cursor",
     "mask_offsets",
     "mask_compress",
+    "compare_floats",
+    "compare_integers",
     "copy_strided",
 )
 PATHS = ("portable", "avx2")

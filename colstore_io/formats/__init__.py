@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..storage import ByteFile, Location
-    from .cstore.reader import HeaderInfo
+    from .inspection import Inspection
 
 _OLDER_MAGICS = {
     b"COLS": "a columns file of v0.3.0 or v0.3.1 of its library (magic b'COLS'), which is not supported",
@@ -40,6 +40,7 @@ __all__ = [
     "DecodedColumn",
     "Decoder",
     "FileEncoder",
+    "FileHeader",
     "Format",
     "Problem",
     "ReadOptions",
@@ -391,6 +392,47 @@ def _unpacked(packed: tuple[Any, ...]) -> NDArray[np.int64]:
     return np.concatenate([np.array([first], np.int64), first + np.cumsum(steps)])
 
 
+class FileHeader(Protocol):
+    """What a file says about itself, before its records are looked at; formats add to it.
+
+    Attributes
+    ----------
+    path, layout : str
+    format_version, n_records, committed_rows, file_size : int
+    columns : sequence
+        With ``name`` and ``manifest``.
+    schema : Schema
+    fingerprint : bytes
+        As `ShardMeta.fingerprint`.
+    names : list of str
+        Of the columns that users see.
+    needs_compaction : bool
+    """
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def layout(self) -> str: ...
+    @property
+    def format_version(self) -> int: ...
+    @property
+    def n_records(self) -> int: ...
+    @property
+    def committed_rows(self) -> int: ...
+    @property
+    def file_size(self) -> int: ...
+    @property
+    def columns(self) -> Sequence[Any]: ...
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def fingerprint(self) -> bytes: ...
+    @property
+    def names(self) -> list[str]: ...
+    @property
+    def needs_compaction(self) -> bool: ...
+
+
 class Format(Protocol):
     """What every format package offers."""
 
@@ -400,7 +442,7 @@ class Format(Protocol):
 
     def read_metadata(
         self, files: Sequence[ByteFile], heads: Sequence[memoryview], options: ReadOptions | None = None
-    ) -> list[ShardMeta]:
+    ) -> Sequence[ShardMeta]:
         """Return what the headers of `files` say; a few rounds of reads for all of them together."""
         ...
 
@@ -412,8 +454,12 @@ class Format(Protocol):
         """Return bounds per `BLOCK_ROWS` rows of each file, from its index; None where it has none that fits."""
         ...
 
-    def read_header(self, file: ByteFile, head: memoryview) -> HeaderInfo:
+    def read_header(self, file: ByteFile, head: memoryview) -> FileHeader:
         """Return what the header of one file says, without looking at its records."""
+        ...
+
+    def inspect(self, file: ByteFile, head: memoryview) -> Inspection:
+        """Describe the parts of a file: one row for each record, chunk or message."""
         ...
 
     def verify_file(self, file: ByteFile) -> list[Problem]:
@@ -423,10 +469,11 @@ class Format(Protocol):
 
 def known_formats() -> tuple[Format, ...]:
     """Return every format there is. Imported when first asked for."""
+    from .colbin import FORMAT as COLBIN
     from .columns import FORMAT as COLUMNS
     from .cstore import FORMAT as CSTORE
 
-    return CSTORE, COLUMNS
+    return CSTORE, COLUMNS, COLBIN
 
 
 def format_named(name: str) -> Format:
@@ -447,6 +494,9 @@ def read_blocks(files: Sequence[ByteFile], metas: Sequence[ShardMeta]) -> list[S
 def detect(head: bytes | memoryview, path: str) -> Format:
     """Return the format of a file by its first bytes.
 
+    A file that begins with D4 or DC is one colbin message that carries its types; D0 and D8 begin messages that
+    need a schema from elsewhere.
+
     Raises
     ------
     FormatError
@@ -459,6 +509,16 @@ def detect(head: bytes | memoryview, path: str) -> Format:
     for one in known:
         if start.startswith(one.magic):
             return one
+    if start[0] in (0xD4, 0xDC):
+        return format_named("colbin")
+    if start[0] in (0xD0, 0xD8):
+        raise FormatError(
+            f"a colbin message without its types (root byte {start[0]:02X}) is no file that can be opened; decode it "
+            "with the section or the types it was written from, or put messages into a log (LogWriter)",
+            path=path,
+            offset=0,
+            section="magic",
+        )
     older = _OLDER_MAGICS.get(start[:4])
     if older is not None:
         raise FormatError(older, path=path, offset=0, section="magic")

@@ -123,6 +123,15 @@ def ingest_columns_stream(
     if pyarrow is not None and isinstance(data, (pyarrow.Table, pyarrow.RecordBatch)):  # in memory: one batch
         yield ingest_columns(data, nullable=nullable, like=like)
         return
+    if hasattr(data, "__colstore_batches__"):  # a table of ours: not in the fixed widths of a `.cstore` file
+        import pyarrow as pa
+
+        own = data.__colstore_schema__()
+        asked = _asked(nullable, own.names)
+        nullable = (
+            asked if asked is True else [f.name for f in own if f.nullable or (asked and f.name in asked)]
+        )
+        data = pa.RecordBatchReader.from_stream(data)
     items, release = _open_stream(data)
     empty: ColumnBatch | None = None
     any_rows = False
@@ -194,12 +203,12 @@ def _from_numpy(name: str, data: NDArray[Any]) -> tuple[ColumnData, Field]:
         if plain.dtype.kind == "V":
             raise TypeError(f"column {name!r} has dtype {plain.dtype}; store each of its fields as a column")
         try:
-            native = (
-                plain.astype(plain.dtype.newbyteorder("="), copy=False) if plain.dtype.kind != "T" else plain
-            )
-            return _from_arrow(
-                name, pa.array(native.astype(object) if native.dtype.kind == "T" else native, mask=mask)
-            )
+            if plain.dtype.kind == "T":
+                native = plain.astype(object)
+            else:
+                # A copy where Arrow would take the values as they are: the array is the caller's.
+                native = plain.astype(plain.dtype.newbyteorder("="), copy=mask is not None)
+            return _from_arrow(name, pa.array(native, mask=mask))
         except UnicodeError:
             raise _lone_surrogate(name) from None
         except pa.ArrowNotImplementedError:

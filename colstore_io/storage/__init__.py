@@ -5,6 +5,7 @@ The formats, the dataset and the integrations use only what is listed here.
 =====================  ==============================================================
 ``resolve``            path, URL, pattern, directory -> `Location` objects
 ``open_files``         locations -> opened files with their first bytes, in one round
+``open_many``          the same for thousands of local files, without an object for each
 ``read_ranges``        many byte ranges of many files, coalesced and concurrent
 ``reopen``             a file from its address, version and size; no request
 ``open_beside``        a small file beside a local one, if there is one
@@ -26,11 +27,13 @@ import numpy as np
 from ..config import check_madvise
 from ..errors import StorageError
 from .beside import Beside, LocalState, beside_path, listed_beside, local_state, open_beside
+from .block import HeadBlock, LocalFiles, LocalPaths, open_block
 from .copies import CopiedFile, open_copies
 from .files import ByteFile, IOStats, MemoryFile, StreamFile
 from .filesystems import is_plain_local, keeps_local_copies, local_filesystem, local_token
 from .heads import open_remote
 from .local import LocalFile, LocalOptions, open_local
+from .mapping import descriptors
 from .names import DATA_SUFFIXES, natural_key, redact_url
 from .ranges import plan_blocks, split_block
 from .remote import RemoteFile, Wanted, current_state, fetch
@@ -43,8 +46,11 @@ __all__ = [
     "Beside",
     "ByteFile",
     "Entry",
+    "HeadBlock",
     "IOStats",
     "LocalFile",
+    "LocalFiles",
+    "LocalPaths",
     "LocalState",
     "Location",
     "MemoryFile",
@@ -64,6 +70,7 @@ __all__ = [
     "open_beside",
     "open_file",
     "open_files",
+    "open_many",
     "read_ranges",
     "reopen",
     "resolve",
@@ -147,6 +154,29 @@ def open_files(
         for number, pair in zip(numbers, opened, strict=True):
             result[number] = pair
     return [pair for pair in result if pair is not None]
+
+
+def open_many(
+    locations: Sequence[Location],
+    *,
+    mmap: bool = True,
+    madvise: str | None = None,
+    mlock: bool = False,
+    io: IOStats | None = None,
+) -> tuple[Sequence[ByteFile], Sequence[memoryview]]:
+    """Open files as `open_files` does, and return them and their heads as two sequences.
+
+    Of many local files these are a `LocalFiles` and a `HeadBlock`, which make no object for a file before it is asked
+    for.
+    """
+    options = LocalOptions(mmap, check_madvise(madvise), mlock)
+    stats = io if io is not None else IOStats()
+    if len(locations) > max(_MANY_FILES, descriptors.capacity):  # up to there, descriptors stay open
+        block = open_block(locations, MANY_HEAD_BYTES, stats, options)
+        if block is not None:
+            return block
+    opened = open_files(locations, mmap=mmap, madvise=madvise, mlock=mlock, io=stats)
+    return [file for file, _ in opened], [head for _, head in opened]
 
 
 def open_file(

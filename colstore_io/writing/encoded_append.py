@@ -1,7 +1,7 @@
 """Append row groups to a columns file that is finished, so that a crash at any byte loses nothing.
 
-The steps and what a reader sees between them are in docs/columns-append.md; the bytes in `formats.columns.append`. Files
-of the format's own library can be appended to, and it reads the result.
+The steps and what a reader sees between them are in docs/columns-append.md; the bytes in `formats.columns.append`.
+Files of the format's own library can be appended to, and it reads the result.
 """
 
 from __future__ import annotations
@@ -10,7 +10,14 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from ..formats.columns.append import MARKER_BYTES, Guard, find_last_footer, marker_bytes, padding
+from ..formats.columns.append import (
+    MARKER_BYTES,
+    MARKER_MAGIC,
+    Guard,
+    find_last_footer,
+    marker_bytes,
+    padding,
+)
 from ..formats.columns.encoder import ColumnsEncoder
 from ..formats.columns.gob_write import ChunkEntry, GroupEntry
 from ..formats.columns.tags import TRAILER_BYTES
@@ -110,8 +117,8 @@ def append_row_groups(
     Notes
     -----
     Each append leaves the footer before it as dead bytes, so many small ones grow the file by the square of their
-    number: gather rows, or rewrite the file now and then. Data that hold the bytes of a columns file uncompressed, which a
-    crash could expose as the end of this one, make the append go through a temporary copy of the file.
+    number: gather rows, or rewrite the file now and then. Data that hold the bytes of a columns file uncompressed,
+    which a crash could expose as the end of this one, make the append go through a temporary copy of the file.
     """
     target = resolve_target(path)
     if target.local_path is None:
@@ -147,7 +154,7 @@ class _Append:
         encoder.resume(_groups(footer), prologue.digests, end + MARKER_BYTES, footer.names)
         self._encoder = encoder
         self._marker = marker_bytes(end, raw)
-        self._guard: Guard | None = Guard(end, prologue.end)
+        self._guard: Guard | None = Guard(end + len(MARKER_MAGIC), prologue.end)
         self._output = AlignedOutput(locked.fd, end)
         self._copy: Replacement | None = None
 
@@ -161,12 +168,13 @@ class _Append:
         )
         n_rows = 0
         try:
-            self._put([self._marker])
-            self._sync()
+            self._begin()
             for batch in batches:
                 n_rows += batch.n_rows
                 for columns in groups.add(batch):
                     self._group(columns)
+                if stream:
+                    groups.keep()
             rest = groups.rest()
             if rest is not None:
                 self._group(rest)
@@ -179,6 +187,13 @@ class _Append:
             raise
         return n_rows
 
+    def _begin(self) -> None:
+        """Write the marker, alone and durably: what follows it is then known to be unfinished."""
+        if self._guard is not None and self._guard.feed([self._marker[len(MARKER_MAGIC) :]]):
+            self._change_to_copy()
+        self._output.append([self._marker])
+        self._sync()
+
     def _group(self, columns: Sequence[ColumnData]) -> None:
         self._put(self._encoder.segment(columns))
 
@@ -188,7 +203,7 @@ class _Append:
         self._output.append(parts)
 
     def _change_to_copy(self) -> None:
-        """Go on in a copy of the file that will replace it: these bytes must not stand at the end of it after a crash."""
+        """Go on in a copy that will replace the file: these bytes must never stand at its end after a crash."""
         self._guard = None
         self._output.flush()
         copy = Replacement(self._path, lock=self._locked)

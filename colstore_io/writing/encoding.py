@@ -55,10 +55,19 @@ def _columns_encoder() -> Callable[..., FileEncoder]:
     return ColumnsEncoder
 
 
-ENCODERS: dict[str, Callable[[], Callable[..., FileEncoder]]] = {"columns": _columns_encoder}
+def _colbin_encoder() -> Callable[..., FileEncoder]:
+    from ..formats.colbin.encoder import LogEncoder
+
+    return LogEncoder
+
+
+ENCODERS: dict[str, Callable[[], Callable[..., FileEncoder]]] = {
+    "columns": _columns_encoder,
+    "colbin": _colbin_encoder,
+}
 """Encoders by format name; each is imported when it is first used."""
 
-SUFFIXES = {".abcd": "columns"}
+SUFFIXES = {".abcd": "columns", ".colbin": "colbin"}
 
 
 def format_of_path(path: str | os.PathLike[str]) -> str:
@@ -73,7 +82,7 @@ def format_of_path(path: str | os.PathLike[str]) -> str:
     if suffix in SUFFIXES:
         return SUFFIXES[suffix]
     raise ValueError(
-        f"{suffix or 'no suffix'!r} does not tell the format; say format='columns', or use .abcd"
+        f"{suffix or 'no suffix'!r} does not tell the format; say format='columns' or 'colbin', or use .abcd or .colbin"
     )
 
 
@@ -139,6 +148,7 @@ class RowGroups:
             raise ValueError(f"row_group_size must be at least 1 row, got {row_group_size}")
         self._size = row_group_size
         self._waiting: list[ColumnBatch] = []
+        self._n_kept = 0  # of these, copied already
         self.n_waiting = 0
 
     def add(self, batch: ColumnBatch) -> Iterator[list[ColumnData]]:
@@ -156,6 +166,14 @@ class RowGroups:
             start = stop
         self._push(batch, start, batch.n_rows)
 
+    def keep(self) -> None:
+        """Copy what waits and may be the caller's own memory, which changes with the next batch that goes into it."""
+        for number in range(self._n_kept, len(self._waiting)):
+            batch = self._waiting[number]
+            columns = tuple(c.copy() if isinstance(c, np.ndarray) else c for c in batch.columns)
+            self._waiting[number] = ColumnBatch(batch.schema, columns, batch.n_rows)
+        self._n_kept = len(self._waiting)
+
     def rest(self) -> list[ColumnData] | None:
         """Return the last row group; None when nothing waits."""
         return self._joined() if self.n_waiting else None
@@ -172,7 +190,7 @@ class RowGroups:
             self.n_waiting += stop - start
 
     def _joined(self) -> list[ColumnData]:
-        waiting, self._waiting, self.n_waiting = self._waiting, [], 0
+        waiting, self._waiting, self.n_waiting, self._n_kept = self._waiting, [], 0, 0
         return [
             _concatenated([batch.columns[i] for batch in waiting]) for i in range(len(waiting[0].columns))
         ]
@@ -319,8 +337,10 @@ class EncodedWriter(Uncopyable):
         if is_stream(data):
             for batch in ingest_columns_stream(data, **options):
                 self._take(batch)
+                self._groups.keep()
         else:
             self._take(ingest_columns(data, **options))
+            self._groups.keep()
 
     def _take(self, batch: ColumnBatch) -> None:
         if self._encoder is None:
@@ -462,5 +482,8 @@ def store_encoded(
         filesystem=filesystem,
         **encoder_options,
     ) as writer:
-        writer.write(data)
+        if schema is None:
+            writer.write(data)
+        else:
+            writer._take(data)  # it is the caller's until the file is closed, and need not be copied
     return writer.path

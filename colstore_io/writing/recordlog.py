@@ -28,6 +28,7 @@ from ..formats.cstore.footer import (
 from ..formats.cstore.header import COUNTERS_OFFSET, encode_counters, encode_header
 from ..formats.cstore.manifest import encode_manifest, physical_columns
 from ..formats.cstore.records import BODY_ALIGNMENT, RECORD_HEADER_SIZE, encode_record_header
+from ..kernels.records import encode_record
 from .output import AlignedOutput, sync, write_at
 from .publish import Destination
 from .uncopyable import Uncopyable
@@ -35,6 +36,9 @@ from .uncopyable import Uncopyable
 __all__ = ["RecordLog"]
 
 _MAX_MARKS = 4096
+
+_PLAIN_BYTES = 256 << 10
+"""Larger records go to the output column by column: there, the copy is what takes the time."""
 
 
 class RecordLog(Uncopyable):
@@ -152,12 +156,45 @@ class RecordLog(Uncopyable):
         if output.end != self._end:  # an interrupt struck between a write and its account
             output.truncate(self._end)
         output.append_arrays(parts, size)
-        self._end += size
         self.has_header = True
-        self.n_records += 1
-        self.n_rows += n_rows
         if entry is not None and entries is not None:
             entries.append(entry)
+        self._account(size, n_rows)
+
+    def append_plain(self, values: list[Any], dtypes: list[np.dtype[Any]]) -> bool:
+        """Append a small record of arrays that can be written as they stand; False when these are not such.
+
+        Parameters
+        ----------
+        values : list
+            In the order of `columns`.
+        dtypes : list of numpy.dtype
+            Of `columns`.
+
+        Raises
+        ------
+        OSError
+            As `append`.
+        """
+        if self._entries is not None or not self.has_header:
+            return False
+        record = encode_record(values, dtypes, self.n_records, _PLAIN_BYTES)
+        if record is None:
+            return False
+        output = self.output
+        if output.end != self._end:
+            output.truncate(self._end)
+        size = len(record)
+        output.append_arrays((record,), size)
+        self._account(size, len(values[0]))
+        return True
+
+    def _account(self, size: int, n_rows: int) -> None:
+        """Count a record that `output` has taken."""
+        output = self.output
+        self._end += size
+        self.n_records += 1
+        self.n_rows += n_rows
         waiting = self._waiting
         waiting.append((self._end, self.n_records, self.n_rows))
         if len(waiting) > self._most_marks:

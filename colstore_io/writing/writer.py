@@ -207,6 +207,14 @@ class Writer(Uncopyable):
             If the disk is full, ...: the file ends behind the last good record again, the writer stays usable.
         """
         self._check_open()
+        plain = self._plain
+        if (
+            plain is not None
+            and type(data) is dict
+            and list(data) == plain.names
+            and self._log.append_plain(list(data.values()), plain.dtypes)
+        ):
+            return
         arrays = self._plain_arrays(data)
         if arrays is not None:
             self._log.append(arrays, len(arrays[0]))

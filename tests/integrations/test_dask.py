@@ -425,7 +425,7 @@ def test_filters_keep_exactly_the_matching_rows(records, case, blocksize):
 def test_partitions_that_cannot_match_are_left_out(records):
     df = read_colstore(records, filters=[("t", ">=", 2500), ("t", "<", 4100)], blocksize=None)
     assert df.npartitions == 3
-    assert df.divisions == (200, 300, 400, 499)
+    assert df.divisions == (200, 300, 400, 500)  # as of `df.partitions[2:5]`
     assert read_colstore(records, filters=[("t", "<", -1)], blocksize=None).npartitions == 1
 
 
@@ -463,26 +463,26 @@ def test_descriptors_are_small_and_hold_no_statistics(tmp_path):
             writer.write({f"column_{i}": np.arange(100) + r for i in range(10)})
     df = read_colstore(path, blocksize=None)
     assert df.npartitions == 200
-    sizes = [len(pickle.dumps(part)) for part in df.expr.iterables[0]]
+    sizes = [len(pickle.dumps(df.expr.part(number))) for number in range(200)]
     assert max(sizes) < 1024
     whole = read_colstore(path)
-    (part,) = whole.expr.iterables[0]
+    part = whole.expr.part(0)
     assert len(pickle.dumps(part)) < 1024 + 200 * 24
 
 
 def test_a_task_reads_no_header_again(records):
     fsspec.filesystem("memory").pipe_file("/task.cstore", records.read_bytes())
     df = read_colstore("memory://task.cstore", columns=["x"], blocksize=None)
-    part = pickle.loads(pickle.dumps(df.expr.iterables[0][7]))
-    frame = df.expr.func(part)
+    part = pickle.loads(pickle.dumps(df.expr.part(7)))
+    frame = df.expr.reader(part)
     assert list(frame.index) == list(range(700, 800))
     assert part.source.io.requests == 1
     assert part.source.io.bytes == 800
     assert (
         part.source.io.metadata_requests == 1
     )  # is it still the version of the plan? asked once in a process
-    after = pickle.loads(pickle.dumps(df.expr.iterables[0][8]))
-    df.expr.func(after)
+    after = pickle.loads(pickle.dumps(df.expr.part(8)))
+    df.expr.reader(after)
     assert after.source.io.requests == 1
     assert after.source.io.metadata_requests == 0
 
@@ -517,18 +517,18 @@ def test_file_that_only_grew_is_read_as_planned(tmp_path):
     path = tmp_path / "grows.cstore"
     cs.store({"x": np.arange(5)}, path)
     df = read_colstore(path)
-    part = pickle.dumps(df.expr.iterables[0][0])
+    part = pickle.dumps(df.expr.part(0))
     with cs.update(path) as writer:
         writer.write({"x": np.arange(3)})
-    assert df.expr.func(pickle.loads(part)).x.tolist() == [0, 1, 2, 3, 4]
+    assert df.expr.reader(pickle.loads(part)).x.tolist() == [0, 1, 2, 3, 4]
     assert len(read_colstore(path)) == 8
 
 
 def test_file_that_changes_under_a_task_is_noticed(tmp_path):
     path = tmp_path / "stale.cstore"
     cs.store({"x": np.arange(5)}, path)
-    part = pickle.dumps(read_colstore(path).expr.iterables[0][0])
-    reader = read_colstore(path).expr.func
+    part = pickle.dumps(read_colstore(path).expr.part(0))
+    reader = read_colstore(path).expr.reader
     cs.store({"x": np.arange(6) + 1}, path, mode="recreate")
     with pytest.raises(cs.StaleDatasetError):
         reader(pickle.loads(part))

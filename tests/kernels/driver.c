@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "compare.h"
 #include "gather.h"
-#include "mask.h"
 #include "memory_runs.h"
 
 #define ROWS 100000
@@ -90,6 +90,28 @@ static void mask_compress(work *w) {
   }
 }
 
+/* Bits that are equally often on both sides of zero; NaN is among the doubles. */
+static const range_test TESTS[2][COLUMNS] = {
+    {{KIND_F8, {.f = 0}, {.f = 1e300}, 1, 0},
+     {KIND_I4, {.i = -2000000000}, {.i = 2000000000}, 0, 0},
+     {KIND_U2, {.u = 0}, {.u = 60000}, 0, 0}},
+    {{KIND_I8, {.i = 0}, {.i = INT64_MAX}, 0, 0},
+     {KIND_F4, {.f = -1e38}, {.f = 1e38}, 0, 1},
+     {KIND_I2, {.i = -30000}, {.i = 30000}, 0, 0}},
+};
+
+static void compare(work *w, int tests) {
+  int64_t chunks = ceil_div(ROWS, MASK_CHUNK_ROWS), chunk;
+  while ((chunk = next_turn(w, chunks)) >= 0) {
+    int64_t begin = chunk * MASK_CHUNK_ROWS;
+    w->offsets[chunk + 1] = test_span(&w->table, w->isa, TESTS[tests], NULL, begin,
+                                      min_i64(begin + MASK_CHUNK_ROWS, ROWS), (uint8_t *)w->out[0]);
+  }
+}
+
+static void compare_floats(work *w) { compare(w, 0); }
+static void compare_integers(work *w) { compare(w, 1); }
+
 static void copy_strided(work *w) {
   int64_t n = ceil_div(ROWS, STEP), chunks = ceil_div(n, COPY_CHUNK), chunk;
   while ((chunk = next_turn(w, chunks)) >= 0)
@@ -153,6 +175,43 @@ static int wrong_selection(const work *w) {
   return 0;
 }
 
+#define WITHIN(type, member)                                                                                   \
+  {                                                                                                            \
+    type v;                                                                                                    \
+    memcpy(&v, at, sizeof v);                                                                                  \
+    return (r->open_lo ? v > (type)r->lo.member : v >= (type)r->lo.member) &&                                  \
+           (r->open_hi ? v < (type)r->hi.member : v <= (type)r->hi.member);                                    \
+  }
+
+static int within(const range_test *r, const char *at) {
+  switch (r->kind) {
+    case KIND_F8: WITHIN(double, f)
+    case KIND_F4: WITHIN(float, f)
+    case KIND_I8: WITHIN(int64_t, i)
+    case KIND_I4: WITHIN(int32_t, i)
+    case KIND_I2: WITHIN(int16_t, i)
+    default: WITHIN(uint16_t, u)
+  }
+}
+
+static int wrong_comparison(const work *w, int tests) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < ROWS; i++) {
+    int all = 1;
+    for (int64_t c = 0; c < w->n_columns; c++) all &= within(&TESTS[tests][c], w->column[c] + i * WIDTHS[c]);
+    if (w->out[0][i] != all) return 1;
+    count += all;
+    if (i + 1 == ROWS || (i + 1) % MASK_CHUNK_ROWS == 0) {
+      if (w->offsets[i / MASK_CHUNK_ROWS + 1] != count) return 1;
+      count = 0;
+    }
+  }
+  return 0;
+}
+
+static int wrong_floats(const work *w) { return wrong_comparison(w, 0); }
+static int wrong_integers(const work *w) { return wrong_comparison(w, 1); }
+
 static int wrong_steps(const work *w) {
   for (int64_t c = 0; c < w->n_columns; c++)
     for (int64_t k = 0; k * STEP < ROWS; k++)
@@ -192,6 +251,8 @@ static const kernel KERNELS[] = {
     {"gather_cursor", 500, 0, 1, gather_cursor_rows, wrong_picks},
     {"mask_offsets", 0, 0, 0, mask_offsets, wrong_offsets},
     {"mask_compress", 500, 0, 0, mask_compress, wrong_selection},
+    {"compare_floats", 500, 0, 0, compare_floats, wrong_floats},
+    {"compare_integers", 500, 0, 0, compare_integers, wrong_integers},
     {"copy_strided", 500, 0, 0, copy_strided, wrong_steps},
     {"copy_runs", 0, 0, 0, copy_runs, wrong_copies},
     {"interleave", 0, 0, 0, interleave, wrong_records},

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colstore_io import kernels_numpy
+from colstore_io.formats.cstore.encode import record_buffers
 from colstore_io.kernels import records as compiled
 
 FIRST = 64
@@ -142,3 +143,43 @@ def test_bad_arguments_and_descriptors() -> None:
             family.walk_records(np.zeros(64, np.uint8), 0, 8, 64, rows, np.zeros(2, np.int64))
         with pytest.raises(OSError, match="descriptor"):
             family.walk_records_fd(-1, 0, 8, 64, rows, rows.copy())
+
+
+class TestEncodeRecord:
+    """Small records as bytes: the compiled encoder against its twin and the general one."""
+
+    @pytest.mark.parametrize("n_rows", [0, 1, 7, 100])
+    @pytest.mark.parametrize("names", [["f8"], ["i2", "?", "S3"], ["M8[ns]", "f4", "U2", "u1"]])
+    def test_bytes_are_those_of_the_general_encoder(self, names, n_rows):
+        arrays = [
+            np.zeros(n_rows, name) if name[0] in "SU" else np.arange(n_rows).astype(name) for name in names
+        ]
+        dtypes = [array.dtype for array in arrays]
+        general = b"".join(bytes(memoryview(part)) for part in record_buffers(12, arrays, n_rows))
+        for family in (compiled, kernels_numpy):
+            assert family.encode_record(arrays, dtypes, 12, 1 << 20) == general
+
+    @pytest.mark.parametrize(
+        "arrays",
+        [
+            [],
+            [np.zeros(3), np.zeros(4)],
+            [np.zeros(3), np.zeros(3, "f4")],
+            [np.zeros((3, 1)), np.zeros((3, 1))],
+            [np.zeros(3), [0.0, 0.0, 0.0]],
+            [np.zeros(6)[::2], np.zeros(3)],
+            [np.zeros(3, ">f8"), np.zeros(3)],
+            [np.zeros(3).view(np.recarray), np.zeros(3)],
+            [np.zeros(1000), np.zeros(1000)],
+            [np.array(1.0), np.array(1.0)],
+        ],
+        ids=str,
+    )
+    def test_everything_else_is_left_to_others(self, arrays):
+        for family in (compiled, kernels_numpy):
+            assert family.encode_record(arrays, [np.dtype("f8")] * 2, 0, 4096) is None
+
+    def test_too_many_columns_are_left_to_others(self):
+        arrays = [np.zeros(1)] * 65
+        for family in (compiled, kernels_numpy):
+            assert family.encode_record(arrays, [np.dtype("f8")] * 65, 0, 1 << 20) is None

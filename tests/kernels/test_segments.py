@@ -348,6 +348,45 @@ class TestCompress:
             layout.table.compress(mask, good, np.empty(40_000), route="sse9")
 
 
+@pytest.mark.parametrize("n_segments", [1, 50])
+@pytest.mark.parametrize("n_columns", [1, 3])
+def test_indices_changed_by_another_thread_are_used_as_they_were_checked(
+    n_segments: int, n_columns: int
+) -> None:
+    """Every column gets the same rows, and nothing outside the table is touched."""
+    n = 10_000
+    columns = [np.arange(n) for _ in range(n_columns)]
+    starts = np.linspace(0, n, n_segments + 1).astype(np.int64)
+    table = compiled.SegmentTable(
+        starts[:-1].copy(),
+        starts[1:].copy(),
+        np.array([[column.ctypes.data] * n_segments for column in columns]),
+        np.full(n_columns, 8, np.int64),
+        n,
+        0,
+    )
+    indices = np.zeros(70_000, np.int64)
+    outputs = [np.empty(len(indices), np.int64) for _ in columns]
+    done = threading.Event()
+
+    def change() -> None:
+        while not done.is_set():
+            indices[1::2] = 1 << 45  # an address that no process has
+            indices[1::2] = 7
+
+    other = threading.Thread(target=change)
+    other.start()
+    try:
+        for _ in range(60):
+            if table.take(indices, outputs if n_columns > 1 else outputs[0], threads=2) < 0:
+                assert set(outputs[0].tolist()) <= {0, 7}
+                for output in outputs[1:]:
+                    np.testing.assert_array_equal(output, outputs[0])
+    finally:
+        done.set()
+        other.join()
+
+
 class TestMaskOffsets:
     @several_threads
     @pytest.mark.parametrize("n", [0, 1, 63, 64, 65, 16383, 16384, 16385, 100_003])

@@ -20,13 +20,13 @@ offset size content
 from __future__ import annotations
 
 import hashlib
-import re
 import struct
 import zlib
 from collections.abc import Iterable
 from typing import Any, Protocol
 
 from ...errors import FormatError
+from ...kernels import encode as kernels
 from .tags import MAGIC, TRAILER_BYTES
 
 __all__ = [
@@ -81,7 +81,6 @@ class Guard:
         No footer begins before it.
     """
 
-    _PATTERN = re.compile(re.escape(MARKER_MAGIC) + b"|" + re.escape(MAGIC), re.DOTALL)
     _KEPT = MARKER_BYTES
 
     def __init__(self, offset: int, prologue_end: int) -> None:
@@ -103,17 +102,15 @@ class Guard:
 
     def _dangerous(self, data: bytes | memoryview, start: int, seam: int) -> bool:
         """Look through bytes that begin at file offset `start`; up to `seam` they were looked at before."""
-        for match in self._PATTERN.finditer(data):
-            if match.end() <= seam:
-                continue
-            if match.end() - match.start() > len(MAGIC):
+        if kernels.find(data, MARKER_MAGIC, max(0, seam - len(MARKER_MAGIC) + 1)) >= 0:
+            return True
+        at = kernels.find(data, MAGIC, max(0, seam - len(MAGIC) + 1))
+        while at >= 0:
+            length = bytes(data[max(0, at - 4) : at])
+            # With less before it, it begins the part, and was seen whole at the seam.
+            if len(length) == 4 and start + at - 4 - int.from_bytes(length, "little") >= self._low:
                 return True
-            before = bytes(data[max(0, match.start() - 4) : match.start()])
-            if len(before) < 4:
-                continue  # the seam shows it whole
-            footer_at = start + match.start() - 4 - int.from_bytes(before, "little")
-            if footer_at >= self._low:
-                return True
+            at = kernels.find(data, MAGIC, at + 1)
         return False
 
 

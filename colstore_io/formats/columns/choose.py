@@ -8,7 +8,6 @@ each candidate), so that looking costs a few percent of a write.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,10 +67,49 @@ _fast = compressor(Codec.FLATE, FAST)
 _dear = compressor(Codec.FLATE, DEAR_LEVEL)
 
 
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """One encoding, and what the cheap level makes of a sample of its stream.
+
+    Attributes
+    ----------
+    encoding : Encoding
+    parts : list of (float, ndarray)
+        Windows of the stream, and how many bytes each of their bytes stands for.
+    raw, fast : float
+        Projected length of the stream, and of what the cheap level makes of it.
+    """
+
+    encoding: Encoding
+    parts: list[tuple[float, NDArray[np.uint8]]]
+    raw: float
+    fast: float
+
+    @classmethod
+    def of(cls, encoding: Encoding, parts: list[tuple[float, NDArray[np.uint8]]]) -> _Trial:
+        raw = sum(factor * part.nbytes for factor, part in parts)
+        return cls(encoding, parts, raw, sum(factor * len(_fast(part)) for factor, part in parts))
+
+    @property
+    def nbytes(self) -> float:
+        """What the column would take."""
+        return self.raw if self.fast > STORED_RAW * self.raw else self.fast
+
+    def codec(self) -> tuple[Codec, Level]:
+        """Return codec and level; only here the dear level is tried."""
+        raw, fast = self.raw, self.fast
+        if fast > STORED_RAW * raw:
+            return Codec.NONE, FAST
+        if fast > DEAR_MATTERS * raw:
+            dear = sum(factor * len(_dear(part)) for factor, part in self.parts)
+            if dear <= min(DEAR_SAVES * fast, fast - DEAR_MATTERS * raw):
+                return Codec.FLATE, DEAR_LEVEL
+        return Codec.FLATE, FAST
+
+
 def choose_codec(stream: NDArray[np.uint8]) -> tuple[Codec, Level]:
     """Return codec and level for a finished stream, by two windows of it."""
-    raw, fast, dear = _sizes(_windows(stream))
-    return _codec(raw, fast, dear)
+    return _Trial.of(Encoding.PLAIN, _windows(stream)).codec()
 
 
 def choose_layout(dense: Dense) -> Layout:
@@ -84,18 +122,14 @@ def choose_layout(dense: Dense) -> Layout:
     """
     kind = dense.kind
     if kind is Type.BOOL:
-        codec, level = choose_codec(encode_stream("", dense, Encoding.RLE_BITPACK))
-        return Layout(Encoding.RLE_BITPACK, codec, level)
+        return Layout(Encoding.RLE_BITPACK, *choose_codec(encode_stream("", dense, Encoding.RLE_BITPACK)))
     if dense.n == 0:
         return Layout(Encoding.PLAIN, Codec.NONE, FAST)
     windows = _row_windows(dense)
-    rows = sum(window.n for window in windows)
-    scale = dense.n / rows
-    best = _tried(Encoding.PLAIN, [encode_stream("", w, Encoding.PLAIN) for w in windows], scale)
+    scale = dense.n / sum(window.n for window in windows)
+    best = _tried(Encoding.PLAIN, windows, scale)
     if Type.INT8 <= kind <= Type.UINT64:
-        best = _better(
-            best, _tried(Encoding.DELTA, [encode_stream("", w, Encoding.DELTA) for w in windows], scale)
-        )
+        best = _better(best, _tried(Encoding.DELTA, windows, scale))
     dictionary = _tried_dictionary(dense)
     if dictionary is not None:
         best = _better(best, dictionary)
@@ -104,50 +138,26 @@ def choose_layout(dense: Dense) -> Layout:
         if affix is not None:
             best = _better(best, affix)
     encoding = best.encoding
-    if kind is Type.BYTES and best.codec is Codec.NONE and encoding is Encoding.PLAIN:
+    codec, level = best.codec()
+    if kind is Type.BYTES and codec is Codec.NONE and encoding is Encoding.PLAIN:
         encoding = Encoding.OFFSET_BYTES
-    return Layout(encoding, best.codec, best.level)
-
-
-@dataclass(frozen=True, slots=True)
-class _Trial:
-    encoding: Encoding
-    nbytes: float
-    codec: Codec
-    level: Level
+    return Layout(encoding, codec, level)
 
 
 def _better(first: _Trial, second: _Trial) -> _Trial:
     return second if second.nbytes <= SIMPLER * first.nbytes else first
 
 
-def _codec(raw: float, fast: float, dear: Callable[[], float]) -> tuple[Codec, Level]:
-    if fast > STORED_RAW * raw:
-        return Codec.NONE, FAST
-    if fast > DEAR_MATTERS * raw and dear() <= min(DEAR_SAVES * fast, fast - DEAR_MATTERS * raw):
-        return Codec.FLATE, DEAR_LEVEL
-    return Codec.FLATE, FAST
+def _tried(encoding: Encoding, windows: list[Dense], scale: float) -> _Trial:
+    return _Trial.of(encoding, [(scale, encode_stream("", window, encoding)) for window in windows])
 
 
-def _sizes(parts: list[NDArray[np.uint8]]) -> tuple[int, int, Callable[[], float]]:
-    """Return raw bytes, bytes at the fast level, and a call that gives those at the dear one."""
-    raw = sum(part.nbytes for part in parts)
-    fast = sum(len(_fast(part)) for part in parts)
-    return raw, fast, lambda: sum(len(_dear(part)) for part in parts)
-
-
-def _tried(encoding: Encoding, parts: list[NDArray[np.uint8]], scale: float) -> _Trial:
-    raw, fast, dear = _sizes(parts)
-    codec, level = _codec(raw, fast, dear)
-    nbytes = raw if codec is Codec.NONE else dear() if level == DEAR_LEVEL else fast
-    return _Trial(encoding, scale * nbytes, codec, level)
-
-
-def _windows(stream: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
+def _windows(stream: NDArray[np.uint8]) -> list[tuple[float, NDArray[np.uint8]]]:
     if len(stream) <= 3 * WINDOW_BYTES:
-        return [stream]
+        return [(1.0, stream)]
     middle = len(stream) // 2
-    return [stream[:WINDOW_BYTES], stream[middle : middle + WINDOW_BYTES]]
+    factor = len(stream) / (2 * WINDOW_BYTES)
+    return [(factor, stream[:WINDOW_BYTES]), (factor, stream[middle : middle + WINDOW_BYTES])]
 
 
 def _row_windows(dense: Dense) -> list[Dense]:
@@ -170,18 +180,7 @@ def _tried_dictionary(dense: Dense) -> _Trial | None:
     stream = encode_stream("", dense, Encoding.DICT)
     assert dense.ready is not None
     split = 12 + (dense.n * dense.ready.width + 7) // 8
-    codes, entries = stream[:split], stream[split:]
-    raw, fast, dear = 0.0, 0.0, 0.0
-    for part in (codes, entries):
-        windows = _windows(part)
-        measured = sum(w.nbytes for w in windows)
-        factor = part.nbytes / max(1, measured)
-        _, small, smaller = _sizes(windows)
-        raw, fast, dear = raw + part.nbytes, fast + factor * small, dear + factor * smaller()
-    codec, level = _codec(raw, fast, lambda: dear)
-    return _Trial(
-        Encoding.DICT, raw if codec is Codec.NONE else dear if level == DEAR_LEVEL else fast, codec, level
-    )
+    return _Trial.of(Encoding.DICT, _windows(stream[:split]) + _windows(stream[split:]))
 
 
 def _tried_affix(dense: Dense, windows: list[Dense], scale: float) -> _Trial | None:
@@ -194,5 +193,5 @@ def _tried_affix(dense: Dense, windows: list[Dense], scale: float) -> _Trial | N
     for window in windows:
         part = np.empty(window.value_bytes + window.n * (4 - prefix - suffix), np.uint8)
         kernels.prefixed(*window.variable, prefix, suffix, part)
-        parts.append(part)
-    return _tried(Encoding.AFFIX, parts, scale)
+        parts.append((scale, part))
+    return _Trial.of(Encoding.AFFIX, parts)

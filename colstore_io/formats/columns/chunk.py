@@ -180,11 +180,16 @@ def _check_raw_length(n_raw: int, encoding: Encoding, facts: ChunkFacts, place: 
     elif encoding is Encoding.PLAIN and kind.fixed:
         exact = PLAIN_WIDTH[kind] * n
     else:
-        least = 4 * n if encoding is Encoding.PLAIN else 0
+        least, most = (
+            0,
+            4 * limit + 64,
+        )  # a dictionary with its indices and offsets may take more than its values
+        if encoding in (Encoding.PLAIN, Encoding.OFFSET_BYTES):
+            least = 4 * n if encoding is Encoding.PLAIN else 4 + 4 * n
+            most = least + limit
         if n_raw < least:
             place.fail(f"{n_raw} bytes of {encoding.name} cannot hold {n} values", 6)
-        # A dictionary, its indices and offsets may take more than what they decode to, but not much more.
-        if n_raw > 4 * limit + 64:
+        if n_raw > most:
             place.fail(f"{n_raw} encoded bytes decode to more than {limit} (max_decoded_bytes)", 6)
         return
     if n_raw != exact:

@@ -21,7 +21,7 @@ from .. import Allocate, DecodedColumn
 from .chunk import Chunk, ChunkFacts, Place
 from .decompress import decompress
 from .tags import NUMPY_TYPES, Codec, Encoding, Type
-from .variable import VariableValues, dictionary_column, variable_column
+from .variable import VariableValues, dictionary_column, offset_type, variable_column
 
 if TYPE_CHECKING:
     from .tokenizer import Tokenizer
@@ -77,6 +77,11 @@ class Request:
         if self.allocate is not None:
             return self.allocate(count)
         return buffers.empty(count, np.dtype(np.uint8))
+
+    def offsets(self, n_values: int, size: int) -> NDArray[Any]:
+        """Return places for the offsets of values that have `size` bytes together."""
+        dtype = offset_type(size)
+        return self.bytes(dtype.itemsize * (n_values + 1)).view(dtype)
 
 
 class ColumnWork:
@@ -313,7 +318,7 @@ class _Dictionary:
         size = len(stream)
         if size < _DICT_HEADER.size + _WORD:
             place.fail(f"a dictionary of {size} bytes; its header alone has {_DICT_HEADER.size + _WORD}")
-        n, n_entries, width = _DICT_HEADER.unpack_from(stream)
+        n, n_entries, width = _DICT_HEADER.unpack(stream[: _DICT_HEADER.size].tobytes())
         if n != n_values:
             place.fail(f"a dictionary of {n} values, the row group has {n_values}")
         if width > 32:
@@ -383,9 +388,8 @@ class _PlainVariable(_Sink):
         super().__init__(chunk, facts, request, place)
         n = facts.n_values
         size = chunk.raw_length - _WORD * n
-        wide = size > np.iinfo(np.int32).max
         # Offsets of values alone; under nulls they are spread later.
-        self.offsets = request.bytes((8 if wide else 4) * (n + 1)).view(np.int64 if wide else np.int32)
+        self.offsets = request.offsets(n, size)
         self.data = request.bytes(size)
         self.reader = kernel.PlainReader(self.offsets, self.data)
 
@@ -420,10 +424,7 @@ class _WholeVariable(_Whole):
 
     def memory(self, size: int) -> tuple[NDArray[Any], NDArray[np.uint8]]:
         """Return places for the offsets and bytes of all values."""
-        wide = size > np.iinfo(np.int32).max
-        count = self.facts.n_values + 1
-        offsets = self.request.bytes((8 if wide else 4) * count).view(np.int64 if wide else np.int32)
-        return offsets, self.request.bytes(size)
+        return self.request.offsets(self.facts.n_values, size), self.request.bytes(size)
 
     def too_large(self) -> None:
         self.place.fail(
@@ -445,8 +446,7 @@ class _OffsetBytes(_WholeVariable):
         if table_end > len(stream):
             self.place.fail(f"{n} offsets do not fit into {len(stream)} bytes")
         area = stream[table_end:]
-        wide = len(area) > np.iinfo(np.int32).max
-        offsets = self.request.bytes((8 if wide else 4) * (n + 1)).view(np.int64 if wide else np.int32)
+        offsets = self.request.offsets(n, len(area))
         bad = kernel.offset_table(stream[_WORD:table_end], len(area), offsets)
         if bad >= 0:
             self.place.fail(
@@ -544,9 +544,7 @@ class _Tokenized(_WholeVariable):
             )
         except FormatError as exc:
             self.place.fail(exc.message)
-        if len(data) <= np.iinfo(np.int32).max:
-            offsets = offsets.astype(np.int32)
-        return VariableValues(offsets, data)
+        return VariableValues(offsets.astype(offset_type(len(data)), copy=False), data)
 
 
 _WHOLE: dict[Encoding, type[_Whole]] = {

@@ -14,9 +14,9 @@ from ...errors import FormatError
 from .. import Allocate, DecodedColumn, ReadOptions
 from .chunk import Chunk, ChunkFacts, Place, parse_chunk
 from .decode import ColumnWork, Request
-from .footer import Footer
+from .footer import CHUNK_RECORD, Footer, fingerprint_of
 from .pipeline import WORTHWHILE_BYTES, run
-from .tags import PLAIN_WIDTH, Encoding, Type
+from .tags import PLAIN_WIDTH, TRAILER_BYTES, Encoding, Type
 
 if TYPE_CHECKING:
     from ...storage import ByteFile
@@ -42,28 +42,30 @@ class ColumnsDecoder:
         As in the schema.
     types : ndarray of uint8, shape (C,)
     nullable : ndarray of bool, shape (C,)
-    row_bytes : ndarray of float64, shape (C,)
-        About how many bytes a decoded row takes.
+    row_bytes : tuple of float, length C
+        About how many bytes a decoded row takes; empty while `chunks` can tell.
     first_group : int
         Number of the first segment in the file, for messages.
     n_rows : ndarray of int64, shape (R,)
-    start, length, null_count : ndarray of int64, shape (R, C)
-        File offset, bytes and nulls of each chunk.
-    encoding, codec : ndarray of uint8, shape (R, C)
-        As the footer says.
-    tokenizer : ndarray of int64, shape (R, C)
-        Place of a chunk's tokenizer in `digests`, from 1; 0 for none.
+    start : ndarray of int64, shape (R, C)
+        File offset of each chunk.
+    chunks : structured ndarray, shape (R, C)
+        As `Footer.chunks`: ``byte_length``, ``null_count``, ``encoding``, ``codec``, ``tokenizer``.
+    footer_place : tuple of int
+        Where the footer begins and ends.
+    fingerprint : bytes
+        `Footer.fingerprint`.
     independent : bool
         True: see `Decoder`.
 
     Notes
     -----
-    A column of fixed width comes as NumPy values, with a validity where there are nulls. A column of variable length comes
-    as an Arrow array of ``string`` or ``binary``; of ``large_string`` or ``large_binary`` where the values of one segment
-    have more than 2^31 - 1 bytes. `dictionaries` matters to these alone.
+    A column of fixed width comes as NumPy values, with a validity where there are nulls. A column of variable length
+    comes as an Arrow array of ``string`` or ``binary``; of ``large_string`` or ``large_binary`` where the values of
+    one segment have more than 2^31 - 1 bytes. `dictionaries` matters to these alone.
 
-    Only chunks as wholes are fetched: where the blocks of a chunk are says the chunk. Of a part of the rows, only blocks
-    that hold some are decompressed if the column is Plain, of fixed width and has no nulls.
+    Only chunks as wholes are fetched: where the blocks of a chunk are says the chunk. Of a part of the rows, only
+    blocks that hold some are decompressed if the column is Plain, of fixed width and has no nulls.
     """
 
     path: str
@@ -72,23 +74,21 @@ class ColumnsDecoder:
     names: tuple[str, ...]
     types: NDArray[np.uint8]
     nullable: NDArray[np.bool_]
-    row_bytes: NDArray[np.float64]
+    row_bytes: tuple[float, ...]
     first_group: int
     n_rows: NDArray[np.int64]
     start: NDArray[np.int64]
-    length: NDArray[np.int64]
-    null_count: NDArray[np.int64]
-    encoding: NDArray[np.uint8]
-    codec: NDArray[np.uint8]
-    tokenizer: NDArray[np.int64]
+    chunks: NDArray[Any]
+    footer_place: tuple[int, int]
+    fingerprint: bytes
     independent: bool = True
 
     def ranges(
         self, segment: int, columns: Sequence[int], rows: tuple[int, int] | None = None
     ) -> list[tuple[int, int]]:
         """Return (offset, length) of each chunk; see `Decoder.ranges`."""
-        start, length = self.start[segment], self.length[segment]
-        return [(int(start[column]), int(length[column])) for column in columns]
+        start, chunks = self.start[segment], self.chunks[segment]
+        return [(int(start[column]), int(chunks[column]["byte_length"])) for column in columns]
 
     def decode(
         self,
@@ -107,8 +107,8 @@ class ColumnsDecoder:
         Raises
         ------
         FormatError
-            If a chunk breaks a rule of columns.md, would decode to more than ``options.max_decoded_bytes``, or is text that
-            is not UTF-8 (unless ``options.errors`` is ``"surrogateescape"``).
+            If a chunk breaks a rule of columns.md, would decode to more than ``options.max_decoded_bytes``, or is
+            text that is not UTF-8 (unless ``options.errors`` is ``"surrogateescape"``).
         UnsupportedFeatureError
             If a tokenizer is not registered.
         """
@@ -169,33 +169,28 @@ class ColumnsDecoder:
     def select(self, low: int, high: int, columns: Sequence[int]) -> ColumnsDecoder:
         """Return the decoder of segments [low, high) and `columns`; see `Decoder.select`."""
         chosen = np.asarray(columns, np.intp)
-
-        def part(array: NDArray[Any]) -> NDArray[Any]:
-            return array[low:high, chosen]
-
         return replace(
             self,
             names=tuple(self.names[c] for c in columns),
             types=self.types[chosen],
             nullable=self.nullable[chosen],
-            row_bytes=self.row_bytes[chosen],
+            row_bytes=tuple(self._row_bytes()[chosen].tolist()),
             first_group=self.first_group + low,
             n_rows=self.n_rows[low:high],
-            start=part(self.start),
-            length=part(self.length),
-            null_count=part(self.null_count),
-            encoding=part(self.encoding),
-            codec=part(self.codec),
-            tokenizer=part(self.tokenizer),
+            start=self.start[low:high, chosen],
+            chunks=self.chunks[low:high, chosen],
         )
 
     def unchanged(self, file: ByteFile) -> bool:
-        """Return False: files of this format are not appended to, so a modified one is another one."""
-        return False
+        """Tell whether a modified file still has this footer where it was: an append leaves it there, as dead bytes."""
+        start, stop = self.footer_place
+        if file.size < stop + TRAILER_BYTES:
+            return False
+        return fingerprint_of(file.read(start, stop - start)) == self.fingerprint
 
     def decoded_row_bytes(self, columns: Sequence[int]) -> float:
         """Return about how many bytes a decoded row takes: widths, or the mean of shortest and longest value."""
-        return float(self.row_bytes[np.asarray(columns, np.intp)].sum())
+        return float(self._row_bytes()[np.asarray(columns, np.intp)].sum())
 
     def place(self, segment: int, column: int) -> Place:
         """Where a chunk is, for messages."""
@@ -205,18 +200,31 @@ class ColumnsDecoder:
 
     def facts(self, segment: int, column: int) -> ChunkFacts:
         """What the footer says about a chunk."""
+        chunk = self.chunks[segment, column]
         return ChunkFacts(
             Type(int(self.types[column])),
             bool(self.nullable[column]),
             int(self.n_rows[segment]),
-            int(self.null_count[segment, column]),
-            int(self.encoding[segment, column]),
-            int(self.codec[segment, column]),
+            int(chunk["null_count"]),
+            int(chunk["encoding"]),
+            int(chunk["codec"]),
             self.options.max_decoded_bytes,
         )
 
+    def _row_bytes(self) -> NDArray[np.float64]:
+        """Widths; of values of variable length the mean of the shortest and the longest, weighted by rows."""
+        if self.row_bytes:
+            return np.array(self.row_bytes, np.float64)
+        sizes: NDArray[np.float64] = _FIXED_WIDTHS[self.types]
+        fixed = sizes > 0
+        if not fixed.all():
+            weights = self.n_rows / max(1, int(self.n_rows.sum()))
+            means = (weights / 2) @ self.chunks["min_len"] + (weights / 2) @ self.chunks["max_len"]
+            sizes[~fixed] = means[~fixed] + _OFFSET_BYTES
+        return sizes + (self.nullable & fixed)
+
     def _tokenizer(self, segment: int, column: int, chunk: Chunk, place: Place) -> Tokenizer | None:
-        number = int(self.tokenizer[segment, column])
+        number = int(self.chunks[segment, column]["tokenizer"])
         if chunk.encoding is not Encoding.TOKENIZED or number == 0:
             return None
         from .tokenizer import default_registry
@@ -227,29 +235,31 @@ class ColumnsDecoder:
             place.refuse(exc.message)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A task carries thousands of chunks. One row group follows the other nearly always, so offsets are told by how they
-        # differ from the end of the chunk before.
-        begin = self.start.ravel()
-        expected = begin[:1].tolist() + (begin + self.length.ravel())[:-1].tolist()
+        # A task carries thousands of chunks. One row group follows the other nearly always, so offsets are told by
+        # how they differ from the end of the chunk before.
+        begin, chunks = self.start.ravel(), self.chunks.ravel()
+        length = chunks["byte_length"]
+        expected = np.concatenate([begin[:1], (begin + length)[:-1]])
         numbers = [
-            self.n_rows,
             np.diff(self.n_rows, prepend=0),
-            begin - np.array(expected, np.int64),
-            self.length.ravel(),
-            self.null_count.ravel(),
-            self.tokenizer.ravel(),
+            begin - expected,
+            length,
+            chunks["null_count"].astype(np.int64),
+            chunks["tokenizer"],
         ]
-        tags = np.concatenate([self.encoding.ravel(), self.codec.ravel()]).tobytes()
+        tags = np.concatenate([chunks["encoding"], chunks["codec"]]).tobytes()
         return {
             "path": self.path,
             "options": self.options,
             "digests": self.digests,
             "names": self.names,
-            "columns": (self.types.tobytes(), self.nullable.tobytes(), self.row_bytes.tolist()),
+            "columns": (self.types.tobytes(), self.nullable.tobytes(), tuple(self._row_bytes().tolist())),
             "first_group": self.first_group,
             "first": int(begin[0]) if len(begin) else 0,
+            "footer_place": self.footer_place,
+            "fingerprint": self.fingerprint,
             "shape": self.start.shape,
-            "numbers": zlib.compress(b"".join(_planes(array) for array in numbers[1:]), 6),
+            "numbers": zlib.compress(b"".join(_planes(array) for array in numbers), 6),
             "tags": zlib.compress(tags, 6),
         }
 
@@ -265,6 +275,9 @@ class ColumnsDecoder:
         steps, gaps, length, null_count, tokenizer = parts
         begin = state["first"] + np.cumsum(gaps) + np.cumsum(length) - length
         tags = np.frombuffer(zlib.decompress(state["tags"]), np.uint8)
+        chunks = np.zeros(count, CHUNK_RECORD)
+        chunks["byte_length"], chunks["null_count"], chunks["tokenizer"] = length, null_count, tokenizer
+        chunks["encoding"], chunks["codec"] = tags[:count], tags[count:]
         types, nullable, row_bytes = state["columns"]
         values = {
             "path": state["path"],
@@ -273,15 +286,13 @@ class ColumnsDecoder:
             "names": state["names"],
             "types": np.frombuffer(types, np.uint8),
             "nullable": np.frombuffer(nullable, np.bool_),
-            "row_bytes": np.array(row_bytes, np.float64),
+            "row_bytes": row_bytes,
             "first_group": state["first_group"],
             "n_rows": np.cumsum(steps),
             "start": begin.reshape(shape),
-            "length": length.reshape(shape),
-            "null_count": null_count.reshape(shape),
-            "encoding": tags[:count].reshape(shape),
-            "codec": tags[count:].reshape(shape),
-            "tokenizer": tokenizer.reshape(shape),
+            "chunks": chunks.reshape(shape),
+            "footer_place": state["footer_place"],
+            "fingerprint": state["fingerprint"],
             "independent": True,
         }
         for name, value in values.items():
@@ -302,7 +313,6 @@ def decoder_of(
     footer: Footer, names: tuple[str, ...], digests: tuple[bytes, ...], *, path: str, options: ReadOptions
 ) -> ColumnsDecoder:
     """Return the decoder of a whole file."""
-    chunks = footer.chunks
     return ColumnsDecoder(
         path,
         options,
@@ -310,29 +320,14 @@ def decoder_of(
         names,
         footer.types,
         footer.nullable,
-        _row_bytes(footer),
+        (),
         0,
         footer.n_rows,
         footer.chunk_start,
-        chunks["byte_length"].copy(),
-        chunks["null_count"].astype(np.int64),
-        chunks["encoding"].copy(),
-        chunks["codec"].copy(),
-        chunks["tokenizer"].copy(),
+        footer.chunks,
+        (footer.start, footer.stop),
+        footer.fingerprint,
     )
 
 
-def _row_bytes(footer: Footer) -> NDArray[np.float64]:
-    sizes = np.zeros(footer.n_columns, np.float64)
-    weights = footer.n_rows / max(1, int(footer.n_rows.sum()))
-    for column, (number, nullable) in enumerate(
-        zip(footer.types.tolist(), footer.nullable.tolist(), strict=True)
-    ):
-        kind = Type(number)
-        if kind.fixed:
-            sizes[column] = PLAIN_WIDTH[kind] + nullable
-        else:
-            lengths = footer.chunks[["min_len", "max_len"]][:, column]
-            mean = (lengths["min_len"].astype(np.float64) + lengths["max_len"]) / 2
-            sizes[column] = float((mean * weights).sum()) + _OFFSET_BYTES
-    return sizes
+_FIXED_WIDTHS = np.array([0, *(PLAIN_WIDTH.get(kind, 0) for kind in Type)], np.float64)

@@ -156,7 +156,10 @@ def _zstd(stored: memoryview, n_raw: int) -> Any:
     if n_raw == 0:
         return "an empty block is never compressed"
     try:
-        return pa.Codec("zstd").decompress(pa.py_buffer(stored), decompressed_size=n_raw)
+        # Arrow's buffers are of signed bytes, which no kernel takes.
+        return memoryview(pa.Codec("zstd").decompress(pa.py_buffer(stored), decompressed_size=n_raw)).cast(
+            "B"
+        )
     except (OSError, pa.ArrowException) as exc:
         return str(exc)
 

@@ -25,6 +25,9 @@ __all__ = ["Dense", "Dictionary", "Prepared", "encode_stream", "encoded_bytes", 
 LONGEST = 0xFFFFFFFF
 """Encoded bytes, values and lengths have 32 bits (section 15)."""
 
+NARROW_BYTES = 0x7FFFFFFF
+"""Text of several chunks is joined with 32 bit offsets up to here."""
+
 _SEED = secrets.randbits(64)  # of hashes in memory; no byte of a file depends on it
 
 
@@ -238,7 +241,7 @@ def _joined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
         return pa.array([], type=column.type)
     if pa.types.is_dictionary(column.type):
         column = column.unify_dictionaries()
-    elif column.nbytes > 0x7FFFFFFF:
+    elif column.nbytes > NARROW_BYTES:
         wide = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(column.type)
         column = column if wide is None else column.cast(wide)
     return pa.concat_arrays(column.chunks)

@@ -369,13 +369,24 @@ class ColumnsEncoder:
     def _decide(self, prepared: list[Prepared], run: _Run[Any, Any]) -> None:
         mode = self._optimize or "exact"
 
-        def one(pair: tuple[_Column, Prepared]) -> Candidates:
+        def one(pair: tuple[_Column, Prepared], measure: _Run[Any, Any] = map) -> Candidates:
             column, data = pair
             return optimize_column(
-                column.name, data.dense, self._optimize_level, mode=mode, tokenizer=column.tokenizer
+                column.name,
+                data.dense,
+                self._optimize_level,
+                mode=mode,
+                tokenizer=column.tokenizer,
+                run=measure,
             )
 
-        self._reports = tuple(run(one, list(zip(self._columns, prepared, strict=True))))
+        pairs = list(zip(self._columns, prepared, strict=True))
+        if (
+            mode == "exact"
+        ):  # one column after the other, its candidates side by side: their streams take memory
+            self._reports = tuple(one(pair, run) for pair in pairs)
+        else:
+            self._reports = tuple(run(one, pairs))
         self._layouts = [report.layout for report in self._reports]
 
     def segment(self, columns: Sequence[Any]) -> Sequence[Part]:

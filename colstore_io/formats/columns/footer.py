@@ -7,8 +7,9 @@ writes flat records, and everything here works on whole arrays of them.
 from __future__ import annotations
 
 import hashlib
+import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +21,11 @@ from .frame import Prologue
 from .gob import read_stream
 from .tags import CHUNK_HEADER_BYTES, NUMPY_TYPES, Type
 
-__all__ = ["Footer", "parse_footer", "schema_of"]
+__all__ = ["CHUNK_RECORD", "Footer", "fingerprint_of", "parse_footer", "schema_of"]
 
-_COLUMN = np.dtype(
-    [("name_start", "=u4"), ("name_bytes", "=u4"), ("type", "u1"), ("nullable", "u1"), ("", "V2")]
-)
+_COLUMN = struct.Struct("=IIBBxx")  # place and length of the name, type, nullable
 _GROUP = np.dtype([("byte_offset", "=i8"), ("n_columns", "=i8"), ("n_rows", "=u4"), ("", "V4")])
-_CHUNK = np.dtype(
+CHUNK_RECORD = np.dtype(
     [
         ("byte_length", "=i8"),
         ("tokenizer", "=i8"),
@@ -43,6 +42,8 @@ _CHUNK = np.dtype(
     ]
 )
 """Records of ``gob.h``."""
+
+_UNORDERED = 7  # not a fault: row groups that must be sorted before they can be compared
 
 _FAULTS = {
     1: "the footer ends inside a value",
@@ -73,8 +74,8 @@ class Footer:
     group_start : ndarray of int64, shape (R,)
         File offset of each row group.
     chunks : structured ndarray, shape (R, C)
-        ``byte_length``, ``null_count``, ``min_start``, ``min_bytes``, ``max_start``, ``max_bytes``, ``min_len``, ``max_len``,
-        ``encoding``, ``codec``, ``tokenizer``.
+        ``byte_length``, ``null_count``, ``min_start``, ``min_bytes``, ``max_start``, ``max_bytes``, ``min_len``,
+        ``max_len``, ``encoding``, ``codec``, ``tokenizer``.
     chunk_start : ndarray of int64, shape (R, C)
         File offset of each chunk.
     start, stop : int
@@ -102,8 +103,13 @@ class Footer:
 
     @property
     def fingerprint(self) -> bytes:
-        """Hash of the footer: no two states of a file share one, for a columns file is never appended to."""
-        return hashlib.blake2b(self.data, digest_size=16).digest()
+        """See `fingerprint_of`."""
+        return fingerprint_of(self.data)
+
+
+def fingerprint_of(footer: memoryview) -> bytes:
+    """Return a hash of a footer: each state of a file has another one. (SHA-256 has instructions of its own.)"""
+    return hashlib.sha256(footer).digest()[:16]
 
 
 def parse_footer(data: memoryview, *, start: int, prologue: Prologue, path: str, max_rows: int) -> Footer:
@@ -124,9 +130,9 @@ def parse_footer(data: memoryview, *, start: int, prologue: Prologue, path: str,
     Raises
     ------
     FormatError
-        For a stream that is no footer (8.4), and for what 12.2 advises to refuse: row groups whose chunks are not as many
-        as the columns, overlap, or leave the space between prologue and footer; unknown types; more nulls than rows, or
-        nulls where none may be; references to tokenizers that the file does not list.
+        For a stream that is no footer (8.4), and for what 12.2 advises to refuse: row groups whose chunks are not as
+        many as the columns, overlap, or leave the space between prologue and footer; unknown types; more nulls than
+        rows, or nulls where none may be; references to tokenizers that the file does not list.
     """
     stream = read_stream(data, path=path, base=start)
     code, pos, columns_raw, groups_raw, chunks_raw = kernel.parse_footer(
@@ -136,48 +142,102 @@ def parse_footer(data: memoryview, *, start: int, prologue: Prologue, path: str,
         if code not in _FAULTS:
             raise MemoryError
         raise FormatError(_FAULTS[code], path=path, offset=start + pos, section="footer")
-    columns: NDArray[Any] = np.frombuffer(columns_raw, _COLUMN)
-    groups: NDArray[Any] = np.frombuffer(groups_raw, _GROUP)
-    chunks: NDArray[Any] = np.frombuffer(chunks_raw, _CHUNK)
-
-    n_columns, n_groups = len(columns), len(groups)
-    wrong = np.flatnonzero(groups["n_columns"] != n_columns)
-    if len(wrong):
-        at = int(wrong[0])
-        raise FormatError(
-            f"{int(groups['n_columns'][at])} chunks, the schema has {n_columns} columns",
-            path=path,
-            section=f"row group {at}",
-        )
-    chunks = chunks.reshape(n_groups, n_columns)
-    names = tuple(
-        bytes(data[c : c + n])
-        for c, n in zip(columns["name_start"].tolist(), columns["name_bytes"].tolist(), strict=True)
+    columns = list(_COLUMN.iter_unpack(columns_raw))
+    names = tuple(bytes(data[at : at + size]) for at, size, _, _ in columns)
+    for name, (_, _, kind, _) in zip(names, columns, strict=True):
+        if not Type.BOOL <= kind <= Type.STRING:
+            raise FormatError(
+                f"column {_shown(name)} has type {kind}; types are 1 to 13",
+                path=path,
+                offset=start,
+                section="footer",
+            )
+    nullable = np.array([flag for _, _, _, flag in columns], np.bool_)
+    n_groups, n_columns = len(groups_raw) // _GROUP.itemsize, len(columns)
+    places = np.empty(len(chunks_raw) // CHUNK_RECORD.itemsize, np.int64)
+    ends = np.empty(n_groups, np.int64)
+    code, group, column = kernel.place_chunks(
+        groups_raw,
+        chunks_raw,
+        nullable.view(np.uint8),
+        prologue.end,
+        start,
+        len(prologue.digests),
+        max_rows,
+        places,
+        ends,
     )
-    unknown = np.flatnonzero((columns["type"] < Type.BOOL) | (columns["type"] > Type.STRING))
-    if len(unknown):
-        at = int(unknown[0])
-        raise FormatError(
-            f"column {_shown(names[at])} has type {int(columns['type'][at])}; types are 1 to 13",
-            path=path,
-            offset=start,
-            section="footer",
-        )
+    groups: NDArray[Any] = np.frombuffer(groups_raw, _GROUP)
+    if code not in (0, _UNORDERED):
+        _refuse(code, group, column, groups_raw, chunks_raw, names, (prologue.end, start), max_rows, path)
     footer = Footer(
         data,
         names,
-        np.ascontiguousarray(columns["type"]),
-        columns["nullable"] != 0,
+        np.array([kind for _, _, kind, _ in columns], np.uint8),
+        nullable,
         groups["n_rows"].astype(np.int64),
         groups["byte_offset"].copy(),
-        chunks,
-        _places(groups["byte_offset"], chunks["byte_length"], path, prologue.end, start),
+        np.frombuffer(chunks_raw, CHUNK_RECORD).reshape(n_groups, n_columns),
+        places.reshape(n_groups, n_columns),
         start,
         start + len(data),
     )
-    _check_rows(footer, path, max_rows)
-    _check_chunks(footer, path, len(prologue.digests))
+    if code == _UNORDERED:
+        _check_overlaps(footer.group_start, ends, path)
     return footer
+
+
+def _refuse(
+    code: int,
+    group: int,
+    column: int,
+    groups_raw: bytearray,
+    chunks_raw: bytearray,
+    names: tuple[bytes, ...],
+    space: tuple[int, int],
+    max_rows: int,
+    path: str,
+) -> NoReturn:
+    """Say what `place_chunks` found."""
+    groups, chunks = np.frombuffer(groups_raw, _GROUP), np.frombuffer(chunks_raw, CHUNK_RECORD)
+    where = f"row group {group}"
+    if code == 1:
+        message = f"{int(groups['n_columns'][group])} chunks, the schema has {len(names)} columns"
+    elif code == 3:
+        low, high = space
+        message = (
+            f"the row group at offset {int(groups['byte_offset'][group])} does not lie between the prologue (to {low}) "
+            f"and the footer (from {high})"
+        )
+    elif code == 6:
+        limit = f"at most {max_rows} are allowed (max_rows)" if names else "but no columns"
+        message = f"{int(groups['n_rows'][group])} rows, {limit}"
+    else:
+        where = f"{where}, column {_shown(names[column])}"
+        chunk = chunks[group * len(names) + column]
+        if code == 2:
+            message = (
+                f"a chunk of {int(chunk['byte_length'])} bytes; its header alone has {CHUNK_HEADER_BYTES}"
+            )
+        elif code == 4:
+            message = f"{int(chunk['null_count'])} nulls in {int(groups['n_rows'][group])} rows, or in a column without"
+        else:
+            message = f"tokenizer {int(chunk['tokenizer'])}, which the file does not list"
+    raise FormatError(message, path=path, section=where)
+
+
+def _check_overlaps(starts: NDArray[np.int64], ends: NDArray[np.int64], path: str) -> None:
+    """Compare row groups that are not in file order."""
+    order = np.argsort(starts, kind="stable")
+    clash = np.flatnonzero(ends[order[:-1]] > starts[order[1:]])
+    if len(clash):
+        at = int(order[1:][clash[0]])
+        raise FormatError(
+            "the row group begins inside another one",
+            path=path,
+            offset=int(starts[at]),
+            section=f"row group {at}",
+        )
 
 
 def schema_of(footer: Footer, *, text: bool = True) -> Schema:
@@ -191,17 +251,17 @@ def schema_of(footer: Footer, *, text: bool = True) -> Schema:
     taken = set(texts)
     seen: dict[str, int] = {}
     fields = []
-    for text, number, nullable in zip(texts, footer.types.tolist(), footer.nullable.tolist(), strict=True):
-        name = text
-        if text in seen:
-            count = seen[text] + 1
-            while f"{text}#{count}" in taken:
+    for stored, number, nullable in zip(texts, footer.types.tolist(), footer.nullable.tolist(), strict=True):
+        name = stored
+        if stored in seen:
+            count = seen[stored] + 1
+            while f"{stored}#{count}" in taken:
                 count += 1
-            seen[text] = count
-            name = f"{text}#{count}"
+            seen[stored] = count
+            name = f"{stored}#{count}"
             taken.add(name)
         else:
-            seen[text] = 1
+            seen[stored] = 1
         kind = Type(number)
         if kind.fixed:
             fields.append(Field(name, NUMPY_TYPES[kind], optional=nullable))
@@ -214,80 +274,3 @@ def schema_of(footer: Footer, *, text: bool = True) -> Schema:
 def _shown(name: bytes) -> str:
     text = repr(name.decode("utf-8", "backslashreplace"))
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _places(
-    group_start: NDArray[np.int64], lengths: NDArray[np.int64], path: str, low: int, high: int
-) -> NDArray[np.int64]:
-    """Return the file offset of each chunk; all lie in [low, high) and none overlaps another."""
-    small = np.argwhere(lengths < CHUNK_HEADER_BYTES)
-    if len(small):
-        group, column = small[0].tolist()
-        raise FormatError(
-            f"a chunk of {int(lengths[group, column])} bytes; its header alone has {CHUNK_HEADER_BYTES}",
-            path=path,
-            section=f"row group {group}, column {column}",
-        )
-    n_groups, n_columns = lengths.shape
-    # Compared before they are summed: no sum below overflows.
-    bad = (group_start < low) | (group_start > high) if n_columns else np.zeros(n_groups, np.bool_)
-    bad = bad | (lengths > high).any(axis=1)
-    ends = np.zeros((n_groups, n_columns), np.int64)
-    if not bad.any():
-        # high is a file offset and the number of columns is below its square root or the file lies: use floats to see.
-        if n_columns and float(high) * n_columns > 2.0**62:
-            bad = lengths.astype(np.float64).sum(axis=1) > high
-        if not bad.any():
-            ends = np.cumsum(lengths, axis=1, dtype=np.int64) + group_start[:, None]
-            bad = (ends[:, -1:] > high).any(axis=1)
-    if bad.any():
-        at = int(np.flatnonzero(bad)[0])
-        raise FormatError(
-            f"the row group at offset {int(group_start[at])} does not lie between the prologue (to {low}) "
-            f"and the footer (from {high})",
-            path=path,
-            section=f"row group {at}",
-        )
-    if n_columns and n_groups > 1:
-        order = np.argsort(group_start, kind="stable")
-        clash = np.flatnonzero(ends[order[:-1], -1] > group_start[order[1:]])
-        if len(clash):
-            at = int(order[1:][clash[0]])
-            raise FormatError(
-                "the row group begins inside another one",
-                path=path,
-                offset=int(group_start[at]),
-                section=f"row group {at}",
-            )
-    return ends - lengths
-
-
-def _check_rows(footer: Footer, path: str, max_rows: int) -> None:
-    too_many = np.flatnonzero(footer.n_rows > (max_rows if footer.n_columns else 0))
-    if len(too_many):
-        at = int(too_many[0])
-        what = f"at most {max_rows} are allowed (max_rows)" if footer.n_columns else "but no columns"
-        raise FormatError(f"{int(footer.n_rows[at])} rows, {what}", path=path, section=f"row group {at}")
-
-
-def _check_chunks(footer: Footer, path: str, n_tokenizers: int) -> None:
-    chunks = footer.chunks
-    if chunks.size == 0:
-        return
-    allowed = np.where(footer.nullable, footer.n_rows[:, None], 0)
-    wrong = np.argwhere(chunks["null_count"] > allowed)
-    if len(wrong):
-        group, column = wrong[0].tolist()
-        raise FormatError(
-            f"{int(chunks['null_count'][group, column])} nulls, at most {int(allowed[group, column])} are possible",
-            path=path,
-            section=f"row group {group}, column {_shown(footer.names[column])}",
-        )
-    wrong = np.argwhere((chunks["tokenizer"] < 0) | (chunks["tokenizer"] > n_tokenizers))
-    if len(wrong):
-        group, column = wrong[0].tolist()
-        raise FormatError(
-            f"tokenizer {int(chunks['tokenizer'][group, column])} of {n_tokenizers}",
-            path=path,
-            section=f"row group {group}, column {_shown(footer.names[column])}",
-        )

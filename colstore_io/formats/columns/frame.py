@@ -40,14 +40,13 @@ def prologue_bytes(head: memoryview, *, size: int, path: str) -> int:
     FormatError
         For another magic or version, or a table of digests that does not fit into the file.
     """
-    if size < _FIXED_BYTES + TRAILER_BYTES:
-        if size < TRAILER_BYTES or bytes(head[:4]) == MAGIC:
-            raise TruncatedFileError(
-                f"the file has {size} bytes; a columns file has at least {_FIXED_BYTES + TRAILER_BYTES}",
-                path=path,
-                offset=size,
-                section="prologue",
-            )
+    if size < _FIXED_BYTES + TRAILER_BYTES and (size < TRAILER_BYTES or bytes(head[:4]) == MAGIC):
+        raise TruncatedFileError(
+            f"the file has {size} bytes; a columns file has at least {_FIXED_BYTES + TRAILER_BYTES}",
+            path=path,
+            offset=size,
+            section="prologue",
+        )
     magic = bytes(head[:4])
     if magic != MAGIC:
         age = OLD_MAGICS.get(magic)

@@ -304,13 +304,9 @@ def _compile(types: dict[int, _Definition], top: int, reader: _Reader) -> TypeTa
             action, expected = _FIELDS[role].get(name, (0, 0))
             actions[role].append(action)
             if action and isinstance(expected, str):
-                element = types[declared].parts[0] if declared in types else 0
-                if (
-                    declared not in types
-                    or types[declared].kind != _SLICE
-                    or element not in types
-                    or types[element].kind != _STRUCT
-                ):
+                slice_ = types.get(declared)
+                element = slice_.parts[0] if slice_ is not None and slice_.kind == _SLICE else 0
+                if element not in types or types[element].kind != _STRUCT:
                     reader.fail(f"field {name.decode()} must be a slice of structs")
                 if role_type[_ROLES[expected]]:
                     reader.fail(f"field {name.decode()} is there twice")

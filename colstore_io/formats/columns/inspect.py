@@ -29,8 +29,8 @@ def inspect(file: ByteFile) -> Inspection:
     Inspection
         One row per chunk with ``row_group``, ``column``, ``type``, ``nullable``, ``encoding``, ``codec``, ``rows``,
         ``nulls``, ``raw`` (bytes of the encoded stream), ``stored`` (after compression), ``blocks``, ``minimum``,
-        ``maximum``, ``min_len``, ``max_len``, ``tokenizer`` (digest), ``offset`` and ``bytes`` of the chunk in the file.
-        Bounds are shown as stored, also where they cannot be trusted (section 9).
+        ``maximum``, ``min_len``, ``max_len``, ``tokenizer`` (digest), ``offset`` and ``bytes`` of the chunk in the
+        file. Bounds are shown as stored, also where they cannot be trusted (section 9).
 
     Raises
     ------

@@ -7,7 +7,7 @@ say afterwards what each candidate would have cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -124,6 +124,7 @@ def optimize_column(
     mode: Literal["exact", "fast"] = "exact",
     tokenizer: Any = None,
     deflated: Callable[[Any], int] | None = None,
+    run: Callable[..., Iterable[Any]] = map,
 ) -> Candidates:
     """Compare all layouts of one column.
 
@@ -139,6 +140,8 @@ def optimize_column(
         Adds the nine layouts of Tokenized.
     deflated : callable, optional
         Gives the DEFLATE size of a stream. Default: the library's compressor at `level`.
+    run : callable, optional
+        Does the measurements of ``"exact"``; a pool's ``map``. In any order, their results in that of the arguments.
 
     Returns
     -------
@@ -147,11 +150,13 @@ def optimize_column(
     measure = deflated or _measure(level)
     rows: list[Candidate] = []
     if mode == "exact":
-        for encoding, representation, boundary, stream in _streams(name, dense, tokenizer):
-            sizes = (len(stream), measure(stream), _lzw_bytes(stream))
+        streams = list(_streams(name, dense, tokenizer))
+        work = [(call, stream) for *_, stream in streams for call in (len, measure, _lzw_bytes)]
+        sizes = list(run(lambda item: item[0](item[1]), work))
+        for number, (encoding, representation, boundary, stream) in enumerate(streams):
             rows += [
                 Candidate(encoding, codec, len(stream), size, representation, boundary)
-                for codec, size in zip(CODECS, sizes, strict=True)
+                for codec, size in zip(CODECS, sizes[3 * number : 3 * number + 3], strict=True)
             ]
     else:
         rows = _sampled(name, dense, tokenizer, measure)

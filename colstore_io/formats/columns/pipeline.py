@@ -2,8 +2,8 @@
 
 Blocks can be decompressed in any order; a column takes them one after the other. Any thread does what is there to do:
 it decodes the next block of a column if that is ready and nobody else is at this column, else it decompresses the next
-block of the first column that has one and is not too far ahead. So one column of many blocks uses all threads, and so do
-many columns of one block.
+block of the first column that has one and is not too far ahead. So one column of many blocks uses all threads, and so
+do many columns of one block.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 __all__ = ["WORTHWHILE_BYTES", "Work", "run"]
 
-WORTHWHILE_BYTES = 1 << 19
-"""Raw bytes below which starting a thread costs more than it saves (about 0.1 ms)."""
+WORTHWHILE_BYTES = 1 << 21
+"""Raw bytes below which a call stays in its thread: a column of 1.6 MB takes 0.3 ms, a thread 0.1 ms to start."""
 
 _AHEAD = 8
 """Blocks per thread that a column may hold decompressed and not yet decoded: bounds memory."""

@@ -10,11 +10,12 @@ from ...errors import FormatError
 from ...fields import Schema
 from ...storage import ByteFile, read_ranges
 from .. import ReadOptions, ShardMeta
+from .append import find_last_footer
 from .decoder import decoder_of
 from .footer import Footer, parse_footer, schema_of
 from .frame import Prologue, footer_start, parse_prologue, prologue_bytes
 from .statistics import statistics_of
-from .tags import TRAILER_BYTES, Type
+from .tags import MAGIC, TRAILER_BYTES, Type
 
 __all__ = [
     "HEAD_BYTES",
@@ -47,7 +48,7 @@ class OpenedFooter:
 
 @dataclass(frozen=True, slots=True)
 class HeaderColumn:
-    """A column as the footer has it; `manifest` has its ``name``, ``type`` and ``nullable``."""
+    """A column as the footer has it; `manifest` has its ``name``, ``dtype`` and ``nullable``."""
 
     name: str
     manifest: dict[str, Any]
@@ -69,7 +70,7 @@ class ColumnsHeader:
     fingerprint : bytes
         As `ShardMeta.fingerprint`.
     needs_compaction : bool
-        False: files of this format are not appended to.
+        False.
     """
 
     path: str
@@ -140,7 +141,7 @@ def read_header(file: ByteFile, head: memoryview) -> ColumnsHeader:
         int(footer.n_rows.sum()),
         file.size,
         tuple(
-            HeaderColumn(name, {"name": name, "type": kind, "nullable": nullable})
+            HeaderColumn(name, {"name": name, "dtype": kind, "nullable": nullable})
             for name, kind, nullable in zip(schema.names, kinds, footer.nullable.tolist(), strict=True)
         ),
         schema,
@@ -158,6 +159,7 @@ def _meta(
     if schema is None:
         schema = schemas[key] = schema_of(footer, text=text)
     names = tuple(schema.names)
+    decoder = decoder_of(footer, names, prologue.digests, path=file.spelling, options=options)
     return ShardMeta(
         format="columns",
         layout=str(prologue.version),
@@ -168,9 +170,9 @@ def _meta(
         body_start=footer.group_start,
         committed_end=footer.stop,
         statistics=statistics_of(footer, names, text=text),
-        fingerprint=footer.fingerprint,
+        fingerprint=decoder.fingerprint,
         file_size=file.size,
-        decoder=decoder_of(footer, names, prologue.digests, path=file.spelling, options=options),
+        decoder=decoder,
     )
 
 
@@ -185,31 +187,43 @@ def read_footers(
         piece.want(0, end)
         piece.want(max(0, piece.file.size - tail_bytes), piece.file.size)
     _fetch(pieces)
-    prologues, starts = [], []
+    prologues, places = [], []
     for piece, end in zip(pieces, ends, strict=True):
-        size, path = piece.file.size, piece.file.spelling
-        prologue = parse_prologue(piece.get(0, end), size=size, path=path)
-        start = footer_start(
-            piece.get(size - TRAILER_BYTES, size), size=size, prologue_end=prologue.end, path=path
-        )
-        piece.want(start, size - TRAILER_BYTES)
+        prologue = parse_prologue(piece.get(0, end), size=piece.file.size, path=piece.file.spelling)
+        start, stop = _footer_place(piece, prologue)
+        piece.want(start, stop)
         prologues.append(prologue)
-        starts.append(start)
+        places.append((start, stop))
     _fetch(pieces)
     return [
         OpenedFooter(
             prologue,
             parse_footer(
                 # Not a view of a longer block: what is kept of a file is its footer.
-                memoryview(bytes(piece.get(start, piece.file.size - TRAILER_BYTES))),
+                memoryview(bytes(piece.get(start, stop))),
                 start=start,
                 prologue=prologue,
                 path=piece.file.spelling,
                 max_rows=max_rows,
             ),
         )
-        for piece, prologue, start in zip(pieces, prologues, starts, strict=True)
+        for piece, prologue, (start, stop) in zip(pieces, prologues, places, strict=True)
     ]
+
+
+def _footer_place(piece: _Pieces, prologue: Prologue) -> tuple[int, int]:
+    """Return where the footer of a file begins and ends.
+
+    A file on this machine that does not end with a trailer may be in the middle of an append, or have been left so:
+    then the state before it is read (`append`).
+    """
+    file = piece.file
+    size, path = file.size, file.spelling
+    trailer = piece.get(size - TRAILER_BYTES, size)
+    if bytes(trailer[4:]) != MAGIC and (file.location is None or file.location.local_path is not None):
+        size = find_last_footer(file, prologue_end=prologue.end, path=path)
+        trailer = file.read(size - TRAILER_BYTES, TRAILER_BYTES)
+    return footer_start(trailer, size=size, prologue_end=prologue.end, path=path), size - TRAILER_BYTES
 
 
 class _Pieces:

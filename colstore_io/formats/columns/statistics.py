@@ -66,10 +66,12 @@ def statistics_of(footer: Footer, names: tuple[str, ...], *, text: bool) -> Stat
     text : bool
         Whether columns of type string are handed out as text; as bytes they have no bounds.
     """
+    every = {name: column for column, name in enumerate(names)}
+    last = int(Type.STRING if text else Type.FLOAT64)
+    without = int(Type.BYTES)
+    types = footer.types.tolist()
     bounded = {
-        name: column
-        for column, name in enumerate(names)
-        if footer.types[column] != Type.BYTES and (text or footer.types[column] != Type.STRING)
+        name: column for name, column in every.items() if types[column] <= last and types[column] != without
     }
     made: dict[int, tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]] = {}
 
@@ -81,7 +83,6 @@ def statistics_of(footer: Footer, names: tuple[str, ...], *, text: bool) -> Stat
 
         return make
 
-    every = {name: column for column, name in enumerate(names)}
     return Statistics(
         minimum=_PerColumn(bounded, part(0)),
         maximum=_PerColumn(bounded, part(1)),
@@ -129,5 +130,7 @@ def _fixed_bounds(
     places = starts[usable].astype(np.int64)[:, None] + np.arange(width)
     raw[usable] = np.frombuffer(footer.data, np.uint8)[places]
     if dtype.kind == "b":
-        return raw[:, 0] != 0
-    return raw.view(dtype)[:, 0].astype(dtype.newbyteorder("="))
+        flags: NDArray[Any] = raw[:, 0] != 0
+        return flags
+    stored: NDArray[Any] = raw.view(dtype)[:, 0]
+    return stored.astype(dtype.newbyteorder("="))

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
     from .decode import Request
 
-__all__ = ["VariableValues", "dictionary_column", "variable_column"]
+__all__ = ["VariableValues", "dictionary_column", "offset_type", "variable_column"]
+
+
+INT32_MAX = (1 << 31) - 1
+
+
+def offset_type(size: int) -> np.dtype[Any]:
+    """Return the dtype of offsets into `size` bytes: Arrow's ``string`` has 32 bits, ``large_string`` 64."""
+    return np.dtype(np.int64 if size > INT32_MAX else np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +95,9 @@ def dictionary_column(
         bad = kernel.first_not_utf8(area, bounds)
         if bad >= 0:
             _refuse_text(-1, area[bounds[bad] : bounds[bad + 1]].tobytes(), place)
-    wide = len(area) > np.iinfo(np.int32).max
-    offsets = bounds if wide else bounds.astype(np.int32)
+    offsets = bounds.astype(offset_type(len(area)))
     dictionary = pa.Array.from_buffers(
-        _arrow_type(text, wide=wide),
+        _arrow_type(text, wide=offsets.dtype.itemsize == 8),
         len(bounds) - 1,
         [None, _buffer(offsets), _buffer(area.copy())],
         null_count=0,

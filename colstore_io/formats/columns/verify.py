@@ -18,7 +18,7 @@ from .boxed import boxed
 from .decoder import ColumnsDecoder, decoder_of
 from .footer import Footer, schema_of
 from .reader import HEAD_BYTES, OpenedFooter, read_footers
-from .tags import CHUNK_HEADER_BYTES, NUMPY_TYPES, Type
+from .tags import CHUNK_HEADER_BYTES, NUMPY_TYPES, TRAILER_BYTES, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,8 +54,8 @@ def verify_file(file: ByteFile) -> list[Problem]:
     """Return the problems of one file.
 
     Errors: whatever a read would refuse, and statistics that are not those of the values. Notices: bytes that no chunk
-    owns, text that is not UTF-8, missing statistics, tokenizers that are not registered, compressed blocks that only this
-    library reads.
+    owns, text that is not UTF-8, missing statistics, tokenizers that are not registered, compressed blocks that only
+    this library reads.
 
     Raises
     ------
@@ -70,6 +70,14 @@ def verify_file(file: ByteFile) -> list[Problem]:
     decoder = decoder_of(footer, names, opened.prologue.digests, path=file.spelling, options=options)
     findings = _Findings()
     _check_gaps(opened, findings)
+    end = footer.stop + TRAILER_BYTES
+    if file.size > end:
+        findings.add(
+            "notice",
+            f"{file.size - end} bytes of an append that did not end; the next append cuts them off",
+            "file",
+            end,
+        )
     for group in range(footer.n_groups):
         for column in range(footer.n_columns):
             if findings.full:
@@ -152,7 +160,9 @@ def _check_statistics(
     for name, one, other in zip(
         ("minimum", "maximum", "min_len", "max_len"), stored, expected[0], strict=True
     ):
-        if one != other:
+        if one != other and not one:  # older writers have fewer fields
+            findings.add("notice", f"no {name}, the values give {_shown(other)}", section, footer.start)
+        elif one != other:
             findings.add(
                 "error", f"{name} is {_shown(one)}, the values give {_shown(other)}", section, footer.start
             )
@@ -163,7 +173,7 @@ def _stored(footer: Footer, chunk: Any, which: str) -> bytes:
     return bytes(footer.data[start : start + size])
 
 
-def _shown(value: bytes | int) -> str:
+def _shown(value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     text = value.hex() if len(value) <= 20 else f"{value[:20].hex()}... ({len(value)} bytes)"
@@ -197,8 +207,8 @@ def _fixed(values: NDArray[Any], dtype: np.dtype[Any]) -> Expected:
     if len(values) == 0:
         return b"", b"", 0, 0
     if dtype.kind == "f":
-        # The first value stands for both until one compares as smaller or larger: a NaN there stays, a later one is never
-        # taken, and of equal values (the two zeros) the first one is.
+        # The first value stands for both until one compares as smaller or larger: a NaN there stays, a later one is
+        # never taken, and of equal values (the two zeros) the first one is.
         if np.isnan(values[0]):
             low = high = values[:1]
         else:

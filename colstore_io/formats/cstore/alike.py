@@ -11,12 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...storage import ByteFile
+from ...kernels import heads as kernel
+from ...storage import ByteFile, HeadBlock, LocalFiles
 from .. import ShardMeta
+from ..siblings import Siblings
 from .header import COUNTERS_OFFSET, COUNTERS_SIZE, MAGIC, MANIFEST_LENGTH_OFFSET, MANIFEST_OFFSET
-from .records import RECORD_HEADER_SIZE, body_bytes, record_says
+from .records import BODY_ALIGNMENT, RECORD_HEADER_SIZE, body_bytes, record_says
 
-__all__ = ["read_alike"]
+__all__ = ["read_alike", "read_block"]
 
 _COUNTERS = struct.Struct("<qqqI")
 _INT64_MAX = (1 << 63) - 1
@@ -89,4 +91,44 @@ def _sized(model: ShardMeta, counters: bytes, record: bytes, body_start: int) ->
         statistics=None,
         stats_offset=stats_offset,
         counters=counters,
+    )
+
+
+def read_block(model: ShardMeta, files: LocalFiles, heads: HeadBlock) -> Siblings | None:
+    """Return what files hold that all have the columns of `model` and one record; None if one of them does not.
+
+    Parameters
+    ----------
+    model : ShardMeta
+        Of the first file, whose header lies in its head.
+    files : LocalFiles
+    heads : HeadBlock
+
+    Notes
+    -----
+    The checks of `read_alike`, 0.15 us a file, and no objects.
+    """
+    record = int(model.body_start[0]) - RECORD_HEADER_SIZE if model.n_records == 1 else -1
+    room = heads.block.shape[1]
+    if model.layout != "C" or model.row_bytes == 0 or not 0 <= record <= room - RECORD_HEADER_SIZE:
+        return None
+    block = heads.block
+    text_end = MANIFEST_OFFSET + int.from_bytes(
+        block[0, MANIFEST_LENGTH_OFFSET:MANIFEST_OFFSET].tobytes(), "little"
+    )
+    if text_end > record:
+        return None
+    rows = np.empty(len(files), np.int64)
+    if kernel.alike(block, heads.states, text_end, record, model.row_bytes, rows) != len(files):
+        return None
+    counters = block[:, COUNTERS_OFFSET : COUNTERS_OFFSET + COUNTERS_SIZE].copy()
+    body_start = record + RECORD_HEADER_SIZE
+    return Siblings(
+        model,
+        files.spellings,
+        rows,
+        body_start + -(-(rows * model.row_bytes) // BODY_ALIGNMENT) * BODY_ALIGNMENT,
+        counters[:, 16:24].copy().view("<i8")[:, 0].astype(np.int64),
+        files.sizes,
+        counters,
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import zlib
 
 from ...storage import ByteFile
-from .reader import HeaderInfo
+from .. import FileHeader
 from .records import RECORD_HEADER_SIZE, encode_record_header
 
 __all__ = ["holds_record"]
 
 
-def holds_record(file: ByteFile, header: HeaderInfo, body_start: int, n_rows: int) -> bool:
+def holds_record(file: ByteFile, header: FileHeader, body_start: int, n_rows: int) -> bool:
     """Return whether a record of `n_rows` rows begins its body at `body_start`.
 
     Layout A has no record headers (cstore.md 12): there the answer is always True.

@@ -20,9 +20,9 @@ import numpy as np
 
 from ...errors import FormatError, TruncatedFileError
 from ...fields import PhysicalColumn, Schema
-from ...storage import ByteFile, listed_beside, read_ranges
+from ...storage import ByteFile, HeadBlock, LocalFiles, listed_beside, read_ranges
 from .. import ShardMeta
-from .alike import read_alike
+from .alike import read_alike, read_block
 from .extras import SchemaReading, schema_from_columns
 from .footer import FooterLayout
 from .header import FORMAT_VERSION, Header, ManifestCache, MoreBytes, parse_header
@@ -83,7 +83,7 @@ def read_metadata(
     *,
     statistics: StatisticsPolicy = "near",
     index: bool = False,
-) -> list[ShardMeta]:
+) -> Sequence[ShardMeta]:
     """Return what the files hold: columns, records, and statistics if they are asked for.
 
     Parameters
@@ -100,7 +100,7 @@ def read_metadata(
 
     Returns
     -------
-    list of ShardMeta
+    sequence of ShardMeta
         In the order of `files`. Files with equal manifests share columns and schema (the same objects).
 
     Raises
@@ -114,12 +114,16 @@ def read_metadata(
         If an extra key has no matching checksum (cstore.md 4.2); once for each distinct manifest.
     """
     tables = _Tables()
-    metas: list[ShardMeta]
+    metas: Sequence[ShardMeta]
     if len(files) < _ALIKE_FROM or not _is_model(files[0], heads[0], tables):
         metas, heads = _read_each(files, heads, tables, index=index)
     else:
         # The first file says what most of the others will say again.
         (model,), (head,) = _read_each(files[:1], heads[:1], tables, index=index)
+        if isinstance(heads, HeadBlock) and isinstance(files, LocalFiles):
+            together = read_block(model, files, heads)
+            if together is not None and (statistics == "none" or not together.may_have_statistics):
+                return together
         siblings = read_alike(model, files, [head, *heads[1:]])
         others = [i for i in range(1, len(files)) if siblings[i] is None]
         read, longer = _read_each([files[i] for i in others], [heads[i] for i in others], tables, index=index)

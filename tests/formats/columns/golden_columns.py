@@ -50,7 +50,16 @@ def values_of(chunk: dict[str, Any], kind: Type, n: int) -> list[Any]:
     """Return the values of a chunk: ints, bools, bytes; floats as integers of their bits; None for nulls."""
     if "values" in chunk:
         return [_plain(value, kind) for value in chunk["values"]]
-    names = {"hashlib": hashlib, "int": int, "f32": f32, "f64": f64, "bytes": bytes, "len": len, "n": n}
+    names = {
+        "hashlib": hashlib,
+        "int": int,
+        "float": float,
+        "f32": f32,
+        "f64": f64,
+        "bytes": bytes,
+        "len": len,
+        "n": n,
+    }
     code = compile(chunk["values_python"], "manifest", "eval")
     return [eval(code, {"__builtins__": {}, **names, "i": i}) for i in range(n)]
 

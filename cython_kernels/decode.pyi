@@ -1,0 +1,200 @@
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Buffer = Any
+"""A contiguous buffer of bytes; read-only will do unless the function writes to it."""
+
+class PlainReader:
+    """Length-prefixed values (columns.md 6.1), a block of their stream at a time.
+
+    Parameters
+    ----------
+    offsets : ndarray of int32 or int64, shape (n + 1,)
+        Filled with where each value begins in `data`. Unspecified where values are missing.
+    data : ndarray of uint8
+        Filled with the bytes of the values; as long as the stream without its prefixes.
+
+    Raises
+    ------
+    ValueError
+        If 32-bit offsets do not reach over `data`.
+    """
+
+    def __init__(self, offsets: NDArray[Any], data: NDArray[np.uint8]) -> None: ...
+    def feed(self, block: Buffer) -> int:
+        """Take the next bytes of the stream. 0, or 1: more than n values, or 2: a value longer than what is left.
+
+        Nothing may be fed after a code other than 0.
+        """
+
+    @property
+    def values(self) -> int:
+        """Values begun so far."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether exactly n values are there and none is cut short."""
+
+def parse_footer(
+    data: Buffer,
+    start: int,
+    end: int,
+    kind: NDArray[np.int32],
+    first: NDArray[np.int64],
+    second: NDArray[np.int64],
+    field_type: NDArray[np.int32],
+    actions: NDArray[np.int32],
+    action_start: NDArray[np.int64],
+    role_type: NDArray[np.int64],
+) -> tuple[int, int, bytearray, bytearray, bytearray]:
+    """Read the value of a gob stream (columns.md 8.4) in ``data[start:end]``.
+
+    The tables describe its types (`formats.columns.gob.TypeTables`); the function does not validate them.
+
+    Returns
+    -------
+    (code, position, columns, groups, chunks)
+        Records of ``gob.h``; a code other than 0 says what is wrong at `position`.
+    """
+
+def place_chunks(
+    groups: Buffer,
+    chunks: Buffer,
+    nullable: Buffer,
+    low: int,
+    high: int,
+    n_tokenizers: int,
+    max_rows: int,
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+) -> tuple[int, int, int]:
+    """Check the records of a footer against each other (columns.md 12.2), and place their chunks.
+
+    Parameters
+    ----------
+    groups, chunks : buffer
+        Records as from `parse_footer`.
+    nullable : buffer of C bytes
+    low, high : int
+        Chunks lie between these file offsets.
+    start : ndarray of int64, shape (R * C,)
+        Filled with the file offset of each chunk.
+    end : ndarray of int64, shape (R,)
+        Filled with the end of each group.
+
+    Returns
+    -------
+    (code, group, column)
+        Code 0, or what ``gob.h`` calls ``PLACE_...``; 7 is no fault: groups are not in file order.
+    """
+
+def delta(stream: Buffer, out: NDArray[np.uint8], width: int, carry: int = 0) -> int:
+    """Running sum of 8-byte differences, modulo 2^64 (6.3), cut to `width` bytes each.
+
+    Parameters
+    ----------
+    stream : buffer of 8 k bytes
+    out : ndarray of uint8, shape (k * width,)
+    width : {1, 2, 4, 8}
+    carry : int
+        Sum so far.
+
+    Returns
+    -------
+    int
+        The last sum.
+    """
+
+def bools(stream: Buffer, out: NDArray[np.uint8]) -> None:
+    """Fill `out` with 0 and 1 from bits, most significant first (6.2); `stream` has ceil(n / 8) bytes."""
+
+def validity(bitmap: Buffer, out: NDArray[np.uint8]) -> None:
+    """Fill `out` with 1 where a null bitmap (section 4) has 0, least significant bit first, and the other way round."""
+
+def count_nulls(bitmap: Buffer, n: int) -> int:
+    """Return the ones among the first `n` bits; -1 if there are any behind them."""
+
+def expand(values: NDArray[np.uint8], width: int, bitmap: Buffer) -> None:
+    """Put values to their rows in place, zeros under nulls.
+
+    Parameters
+    ----------
+    values : ndarray of uint8, shape (n * width,)
+        The values that are not null stand at its end.
+    width : {1, 2, 4, 8}
+    bitmap : buffer of ceil(n / 8) bytes
+    """
+
+def unpack(stream: Buffer, width: int, first: int, out: NDArray[np.uint32], limit: int) -> int:
+    """Fill `out` with numbers of `width` bits (0 to 32), most significant bit first (6.4), from number `first` on.
+
+    Returns
+    -------
+    int
+        -1, or the position of a number that is not below `limit`.
+    """
+
+def take_entries(
+    indices: NDArray[np.uint32], entries: NDArray[np.uint8], width: int, out: NDArray[np.uint8]
+) -> None:
+    """Fill `out` with ``entries[indices]`` of `width` bytes each; ValueError for an index outside."""
+
+def spread_offsets(dense: NDArray[Any], bitmap: Buffer, out: NDArray[Any]) -> None:
+    """Make offsets of n rows from those of the values that are not null: a null is empty. int32 or int64."""
+
+def offset_table(table: Buffer, area: int, out: NDArray[Any]) -> int:
+    """Fill `out`, int32 or int64 of shape (n + 1,), from n 4-byte offsets (6.5) and the length of their area.
+
+    Returns
+    -------
+    int
+        -1, or the position of an offset that decreases or lies outside the area.
+    """
+
+def measure_entries(indices: NDArray[np.uint32], bounds: NDArray[np.int64], limit: int) -> int:
+    """Return how many bytes the chosen entries have together; -1 when more than `limit`."""
+
+def take_variable(
+    indices: NDArray[np.uint32],
+    bounds: NDArray[np.int64],
+    area: Buffer,
+    offsets: NDArray[Any],
+    data: NDArray[np.uint8],
+) -> None:
+    """Copy the chosen entries one after the other; `data` has exactly the length that `measure_entries` tells."""
+
+def measure_affix(middles: Buffer, n: int, affixes: int, limit: int) -> int:
+    """Return how many bytes n values of common prefix and suffix (6.6) have together.
+
+    Parameters
+    ----------
+    middles : buffer
+        Length and bytes of each middle.
+    affixes : int
+        Bytes of prefix and suffix.
+
+    Returns
+    -------
+    int
+        -1: not exactly n values; -2: a length past the end; -3: more than `limit` bytes.
+    """
+
+def fill_affix(
+    middles: Buffer, prefix: Buffer, suffix: Buffer, offsets: NDArray[Any], data: NDArray[np.uint8]
+) -> None:
+    """Write the values of 6.6; `data` has exactly the length that `measure_affix` tells."""
+
+def first_not_utf8(data: Buffer, offsets: NDArray[Any]) -> int:
+    """Return the number of the first value that is not UTF-8; -1 when all are. Offsets are int32 or int64."""
+
+def lzw(source: Buffer, out: NDArray[np.uint8]) -> int:
+    """Decode an Lzw stream (7.1).
+
+    Returns
+    -------
+    int
+        Bytes written; -1: the stream ends without an end code, -2: a code that is not in the table, -3: more bytes than
+        `out` has.
+    """

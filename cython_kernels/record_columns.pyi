@@ -1,0 +1,175 @@
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
+
+WRONG: tuple[str, ...]
+"""What each error code says; 0 is no error."""
+
+class Layout:
+    """Record types for the kernels; number 0 is that of the list, or of the message.
+
+    Parameters
+    ----------
+    record_types : sequence of (k8, fields)
+        Each field is (key, type code, optional, target): the code of an optional is that of its value; the target is
+        a column number, for a nested record (code 21) the number of its type, which is above its parent's, and -1 for
+        a field that is stepped over.
+    """
+
+    n_columns: int
+    n_fields: int
+    def __init__(self, record_types: Sequence[tuple[bool, Sequence[tuple[int, int, bool, int]]]]) -> None: ...
+
+Target = tuple[
+    NDArray[Any] | None, NDArray[np.uint8] | None, NDArray[np.int64] | None, NDArray[np.int64] | None
+]
+"""Of a column of fixed width: its values as bytes, zeroed; validity bytes, zeroed, of optionals. Of one of variable
+length: None, validity, and two zeroed arrays that get, by row, 2 * offset + k8 of the value's code byte, and its size
+(bytes of text, elements of lists)."""
+
+def read_list(
+    layout: Layout,
+    data: Buffer,
+    begin: int,
+    end: int,
+    first: int,
+    stop: int,
+    k8: bool,
+    columns: Sequence[Target],
+) -> tuple[int, int]:
+    """Read the ``stop - first`` records of a list, ``data[begin:end]`` without its count, into rows [first, stop).
+
+    `k8`: whether the list stands in a run of eight-bit keys. Returns (0, end) or (error code, offset).
+    """
+
+def read_records(
+    layout: Layout,
+    data: Buffer,
+    start: NDArray[np.int64],
+    length: NDArray[np.int64],
+    columns: Sequence[Target],
+) -> tuple[int, int]:
+    """Read whole messages (D0 or D8), one per row. Returns (0, any) or (error code, offset)."""
+
+def table_columns(
+    layout: Layout,
+    data: Buffer,
+    begin: int,
+    end: int,
+    rows: int,
+    k8: bool,
+    start: NDArray[np.int64],
+    length: NDArray[np.int64],
+) -> tuple[int, int]:
+    """Find the columns of a table, ``data[begin:end]`` without its row count (colbin.md 7).
+
+    `start` and `length` (int64, one per field of the type) get the bytes of the column codec, or the elements of a
+    text column, whose number is checked; `start` is -1 of absent ones. `k8`: whether the columns have eight-bit keys.
+    Returns (0, any) or (error code, offset).
+    """
+
+def read_table(
+    layout: Layout,
+    data: Buffer,
+    begin: int,
+    end: int,
+    rows: int,
+    k8: bool,
+    outs: Sequence[NDArray[Any] | None],
+    start: NDArray[np.int64],
+    length: NDArray[np.int64],
+) -> tuple[int, int, int]:
+    """`table_columns`, and the columns of fixed width decoded into `outs` (by field; None: not wanted, or text).
+
+    Absent columns become zeros. Returns (0, 0, -1), (error code, offset, -1), or the codec's error code, the offset and
+    the field of a column that is wrong.
+    """
+
+def locate(
+    layout: Layout, data: Buffer, begin: int, end: int, k8: bool, key: int
+) -> tuple[int, int, int, int]:
+    """Find the composite field `key` of the record ``data[begin:end]``.
+
+    Returns (0, code or descriptor, start, stop) of its body, the code being -1 when it is absent; or
+    (error code, offset, 0, 0).
+    """
+
+def string_column(
+    data: Buffer,
+    begin: int,
+    length: int,
+    rows: int,
+    offsets: NDArray[Any],
+    out: NDArray[np.uint8],
+    base: int = 0,
+) -> int:
+    """Copy the elements of a text column to Arrow's layout; return the bytes written to `out`.
+
+    `offsets` (int32 or int64, shape (rows + 1,)) gets ``offsets[i + 1]``, `base` added; `out` has at least `length`
+    bytes.
+    """
+
+def texts(
+    data: Buffer, place: NDArray[np.int64], size: NDArray[np.int64], code: int, out: NDArray[np.uint8]
+) -> tuple[int, int]:
+    """Copy the values that pass one found, one behind the other; return (bytes, -1) or (-1, row of malformed text).
+
+    `out` has room for the sum of `size`, which becomes exact where text was packed.
+    """
+
+def integer_lists(
+    data: Buffer, place: NDArray[np.int64], size: NDArray[np.int64], code: int, out: NDArray[np.uint8]
+) -> int:
+    """Copy list elements into the bytes of their type; return -1, or a row with an element outside its range."""
+
+def string_lists_bytes(data: Buffer, place: NDArray[np.int64]) -> int:
+    """Return the bytes of all elements of lists of strings."""
+
+def string_lists(
+    data: Buffer,
+    place: NDArray[np.int64],
+    size: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    out: NDArray[np.uint8],
+) -> None:
+    """Copy the elements of lists of strings: `offsets`, shape (elements + 1,), and their bytes."""
+
+Source = tuple[
+    NDArray[np.uint8] | None,
+    NDArray[np.uint8] | None,
+    NDArray[np.int64] | None,
+    NDArray[np.int64] | None,
+    NDArray[np.uint8] | None,
+]
+"""Values (of lists: elements) as bytes; validity bytes; offsets by row into bytes or elements; of lists of strings, the
+offsets of their elements; bytes."""
+
+def write_list(
+    layout: Layout, columns: Sequence[Source], begin: int, end: int, out: NDArray[np.uint8]
+) -> int:
+    """Write rows [begin, end) as the elements of a list in a four-bit run: LEN and run each; return the bytes.
+
+    The caller gives `out` room for the worst case, and offsets that fit their bytes and elements: neither is checked.
+    """
+
+def write_records(
+    layout: Layout,
+    columns: Sequence[Source],
+    begin: int,
+    end: int,
+    stop: NDArray[np.int64],
+    out: NDArray[np.uint8],
+) -> int:
+    """Write rows [begin, end) as messages of their own, one behind the other; return the bytes.
+
+    `stop`, shape (end - begin,), gets where each ends. Room and offsets are the caller's, as in `write_list`.
+    """
+
+def write_string_column(
+    k8: bool, key: int, offsets: NDArray[np.int64], data: NDArray[np.uint8], out: NDArray[np.uint8]
+) -> int:
+    """Write a text column of a table, its key included; return the bytes. `out` has room for 5 bytes per row more."""

@@ -1,0 +1,269 @@
+"""The reader as an expression that Dask's optimizer can talk to.
+
+Columns, conditions and reductions move into it, partitions that cannot match go away, lengths are known
+(integrations.md 1.2). Whoever imports this module must be ready for an error: it uses names that Dask does not promise
+to keep, and `dask.read_colstore` then falls back to ``from_map``.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from dask._task_spec import Task
+from dask.dataframe.dask_expr._expr import (
+    Filter,
+    Head,
+    Index,
+    Lengths,
+    Literal,
+    MapPartitions,
+    PartitionsFiltered,
+    Projection,
+    determine_column_projection,
+)
+from dask.dataframe.dask_expr._reductions import Count, Len, Max, Mean, Min, Sum
+from dask.dataframe.dask_expr._util import _convert_to_list
+from dask.dataframe.dask_expr.io.io import BlockwiseIO
+from dask.dataframe.utils import clear_known_categories
+
+from ._dask_frame import FramePart, FrameReader, FrameTypes, has_categories
+from ._dask_plan import FramePlan, RowFilter
+from ._dask_predicate import Translator
+from ._dask_reduce import ReduceColstore, can_reduce
+
+__all__ = ["ReadColstore"]
+
+_REDUCTIONS = {Sum: "sum", Mean: "mean", Min: "min", Max: "max", Count: "count"}
+
+
+class ReadColstore(PartitionsFiltered, BlockwiseIO):
+    """Frames of a `FramePlan`.
+
+    Operands
+    --------
+    plan : FramePlan
+    select : tuple of str
+        What the user asked for. Not `columns`: Dask takes reads that differ in `columns` alone for one source cut in
+        one way, which is not so when the user's choice decides over the size of partitions.
+    columns : list of str or None
+        What the optimizer found to be needed.
+    index_name : str or None
+    filters : RowFilter or None
+    dtype_options : FrameTypes
+    copy : bool
+    _partitions : list of int or None
+        Into all partitions of the plan.
+    _series : bool
+    _span : (first, stop) or None
+        Partitions that divisions reach over, where conditions that the optimizer found excluded some: whoever looked at
+        the divisions before finds the same first and last one.
+    """
+
+    _parameters = [  # noqa: RUF012 - as Dask has it
+        "plan",
+        "select",
+        "columns",
+        "index_name",
+        "filters",
+        "dtype_options",
+        "copy",
+        "_partitions",
+        "_series",
+        "_span",
+    ]
+    _defaults = {  # noqa: RUF012
+        "columns": None,
+        "index_name": None,
+        "filters": None,
+        "dtype_options": FrameTypes(),
+        "copy": True,
+        "_partitions": None,
+        "_series": False,
+        "_span": None,
+    }
+    _absorb_projections = True
+    _filter_passthrough = True
+    _pickle_functools_cache = False  # cached properties need not travel to the scheduler
+
+    plan: FramePlan  # Dask gives operands as attributes
+    select: tuple[str, ...]
+    index_name: str | None
+    filters: RowFilter | None
+    dtype_options: FrameTypes
+    copy: bool
+    _series: bool
+    _span: tuple[int, int] | None
+
+    @functools.cached_property
+    def _funcname(self) -> str:
+        return "read_colstore"
+
+    @property
+    def columns(self) -> list[str]:
+        found = self.operand("columns")  # type: ignore[no-untyped-call]
+        return list(self.select) if found is None else list(_convert_to_list(found) or ())
+
+    @functools.cached_property
+    def reader(self) -> FrameReader:
+        """What the tasks call."""
+        row_filter: RowFilter | None = self.filters
+        return FrameReader(
+            tuple(self.columns),
+            self.index_name,
+            None if row_filter is None else row_filter.predicate,
+            self.dtype_options,
+            self.copy,
+            self._series,
+        )
+
+    @functools.cached_property
+    def _meta(self) -> Any:
+        meta = self.reader.empty(self.plan.source.schema)
+        schema, categories = self.plan.source.schema, self.dtype_options.categories
+        unknown = [n for n in categories if n in self.columns and not has_categories(schema[n])]
+        if not unknown:
+            return meta
+        return clear_known_categories(meta) if self._series else clear_known_categories(meta, cols=unknown)
+
+    def _divisions(self) -> tuple[Any, ...]:
+        plan: FramePlan = self.plan
+        return (None,) * (plan.n_partitions + 1) if plan.divisions is None else plan.divisions
+
+    @functools.cached_property
+    def divisions(self) -> tuple[Any, ...]:
+        """Divisions of the partitions that are left."""
+        everything = self._divisions()
+        if not self._filtered:
+            return everything
+        kept = self._partitions
+        found = [everything[number] for number in kept]
+        last = everything[kept[-1] + 1]
+        if self._span is not None:
+            found[0], last = everything[self._span[0]], everything[self._span[1]]
+        return (*found, last)
+
+    def part(self, index: int) -> FramePart:
+        """Return the descriptor of partition `index` of the plan."""
+        types: FrameTypes = self.dtype_options
+        index_name = self.index_name
+        names = self.columns if index_name is None else [*self.columns, index_name]
+        plan: FramePlan = self.plan
+        return plan.part(index, index + 1, names, self.filters, categories=types.categories)
+
+    def _filtered_task(self, name: Any, index: int) -> Task:
+        return Task(name, self.reader, self.part(index), _data_producer=True)
+
+    @functools.cached_property
+    def _fusion_compression_factor(self) -> float:
+        """Bytes of the columns to be read by those that the partitions were cut for."""
+        if len(self._partitions) <= 1 or not self.copy or self._span is not None:
+            return 1.0
+        plan = self.plan.source.plan
+        whole, needed = plan.row_bytes(self.select), plan.row_bytes(self.columns)
+        return 1.0 if whole == 0 else min(1.0, max(0.001, needed / whole))
+
+    # -- what the optimizer asks
+
+    @functools.cached_property
+    def _translator(self) -> Translator:
+        plan: FramePlan = self.plan
+        return Translator(self, plan.source.schema, self.dtype_options)
+
+    def _filter_passthrough_available(self, parent: Any, dependents: Any) -> bool:
+        if not self.copy:
+            return False
+        if not super()._filter_passthrough_available(parent, dependents):  # type: ignore[no-untyped-call]
+            return False
+        found, rest = self._translator.split(parent.predicate)
+        return found is not None and (rest is None or self._translator.is_rowwise(rest))
+
+    def _simplify_up(self, parent: Any, dependents: Any) -> Any:
+        if isinstance(parent, Index):
+            return self._for_index(parent, dependents)
+        if isinstance(parent, Projection):
+            return self._for_projection(parent, dependents)
+        if isinstance(parent, Filter) and parent.frame._name == self._name:
+            if self._filter_passthrough_available(parent, dependents):
+                return self._filtered_by(parent, dependents)
+            return None
+        if self.filters is None and isinstance(parent, Lengths | Len):
+            lengths = self.plan.lengths(self._partitions)
+            return Literal(lengths) if isinstance(parent, Lengths) else Literal(sum(lengths))
+        if type(parent) is Head and self.filters is None:
+            return self._first_rows(parent)
+        how = _REDUCTIONS.get(type(parent))
+        if how is not None and can_reduce(self, parent, how):
+            return ReduceColstore(self, how, parent._meta)
+        return None
+
+    def _first_rows(self, parent: Any) -> Any:
+        """Return the reader of so many rows of the first partition, if it has as many (else Dask warns)."""
+        plan: FramePlan = self.plan
+        first = self._partitions[0]
+        begin, end = int(plan.bounds[first]), int(plan.bounds[first + 1])
+        if parent.operand("npartitions") != 1 or not 0 <= parent.n <= end - begin:
+            return None
+        divisions = None if plan.divisions is None else plan.divisions[first : first + 2]
+        few = FramePlan(
+            plan.source, np.array([begin, begin + parent.n], np.int64), divisions, plan.block_bytes
+        )
+        return self.substitute_parameters({"plan": few, "_partitions": None, "_span": None})
+
+    def _for_index(self, parent: Any, dependents: Any) -> Any:
+        needed: Any = determine_column_projection(self, parent, dependents)
+        columns = [name for name in self.columns if name in needed]
+        if set(columns) == set(self.columns) and not self._series:
+            return None
+        if self._series and columns:
+            return None
+        return Index(self.substitute_parameters({"columns": columns, "_series": False}))
+
+    def _for_projection(self, parent: Any, dependents: Any) -> Any:
+        found = super()._simplify_up(parent, dependents)  # type: ignore[no-untyped-call]
+        name = parent.operand("columns")
+        if found is not None or not isinstance(name, str) or self.ndim == 1 or self.columns != [name]:
+            return found
+        # The one column that is left: as a Series, if nobody needs the frame.
+        for reference in dependents[self._name]:
+            other = reference()
+            if other is not None and not (isinstance(other, Projection) and other.operand("columns") == name):
+                return None
+        return self.substitute_parameters({"columns": [name], "_series": True})
+
+    def _tune_up(self, parent: Any) -> Any:
+        if isinstance(parent, MapPartitions):
+            return None  # the function of a user may count partitions
+        return super()._tune_up(parent)  # type: ignore[no-untyped-call]
+
+    def _filtered_by(self, parent: Any, dependents: Any) -> Any:
+        expression, rest = self._translator.split(parent.predicate)
+        assert expression is not None
+        plan: FramePlan = self.plan
+        old: RowFilter | None = self.filters
+        source = plan.source
+        new = RowFilter.of(expression, source) if old is None else old.narrowed(expression, source)
+        before = list(self._partitions)
+        # Where a user's function sees the partitions none is dropped; those that cannot match are read as empty.
+        kept = before if _is_mapped(parent, dependents) else plan.surviving(new, before)
+        span = self._span
+        if span is None and len(kept) < len(before):
+            span = (before[0], before[-1] + 1)
+        result = self.substitute_parameters({"filters": new, "_partitions": kept, "_span": span})
+        return result if rest is None else Filter(result, rest.substitute(self, result))
+
+
+def _is_mapped(node: Any, dependents: Any) -> bool:
+    """Tell whether the partitions of `node` reach a function of ``map_partitions``."""
+    stack, seen = [node], set()
+    while stack:
+        current = stack.pop()
+        if isinstance(current, MapPartitions):
+            return True
+        for reference in dependents[current._name]:
+            above = reference()
+            if above is not None and above._name not in seen:
+                seen.add(above._name)
+                stack.append(above)
+    return False

@@ -1,0 +1,193 @@
+"""Which rows make which partition, and which of them can a filter skip?
+
+Nothing of Dask is imported here, and nothing is read but statistics, once, where a filter is made. A `FramePlan` and
+a `RowFilter` are operands of the expression (`_dask_expr`): immutable, picklable, named by tokens. The plan that
+travels has no statistics in it; what they excluded travels in the filter (integrations.md 7).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colstore_io.dataset import Source
+from colstore_io.predicate import Expr, Predicate, bind
+from colstore_io.rows import matching_segments
+
+from ._dask_frame import FramePart
+
+__all__ = ["FramePlan", "RowFilter"]
+
+
+@dataclass(frozen=True, eq=False)
+class RowFilter:
+    """A predicate, and the segments in which a row can match.
+
+    Attributes
+    ----------
+    predicate : Predicate
+    matching : ndarray of bool, shape (S,)
+        By the statistics of the files; all True where there are none.
+    """
+
+    predicate: Predicate
+    matching: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, expression: Expr, source: Source) -> RowFilter:
+        """Bind `expression` and ask the statistics, which are fetched now if they were not yet.
+
+        Raises
+        ------
+        QueryError
+            If the expression does not fit the columns.
+        """
+        predicate = bind(expression, source.schema)
+        segments = source.plan.segments
+        return cls(predicate, matching_segments(source, predicate) & (segments.rows > 0))
+
+    def __repr__(self) -> str:
+        return repr(self.predicate)
+
+    def narrowed(self, expression: Expr, source: Source) -> RowFilter:
+        """Return the filter that also asks for `expression`."""
+        return RowFilter.of(self.predicate.expr & expression, source)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self.predicate, len(self.matching), np.packbits(self.matching).tobytes()
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        predicate, count, packed = state
+        matching = np.unpackbits(np.frombuffer(packed, np.uint8), count=count).astype(np.bool_)
+        object.__setattr__(self, "predicate", predicate)
+        object.__setattr__(self, "matching", matching)
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        # The files, whose token is the plan's, decide over `matching`.
+        return ("colstore_io.RowFilter", self.predicate.__dask_tokenize__())
+
+
+@dataclass(frozen=True, eq=False)
+class FramePlan:
+    """A source cut into partitions.
+
+    Attributes
+    ----------
+    source : Source
+    bounds : ndarray of int64, shape (P + 1,)
+        Row boundaries of the partitions.
+    divisions : tuple or None
+        Of the index, one more than partitions; None where they are unknown.
+    block_bytes : int
+        What the partitions aim at, for whoever wants to join some of them.
+    """
+
+    source: Source
+    bounds: NDArray[np.int64]
+    divisions: tuple[Any, ...] | None
+    block_bytes: int
+
+    @property
+    def n_partitions(self) -> int:
+        return len(self.bounds) - 1
+
+    def __repr__(self) -> str:
+        return f"<FramePlan {self.n_partitions} partitions, {self.token[:7]}>"
+
+    @cached_property
+    def token(self) -> str:
+        """Hash of files, their versions, and the boundaries. Never of data."""
+        hasher = hashlib.blake2b(self.source.token.encode(), digest_size=16)
+        hasher.update(self.bounds.tobytes())
+        hasher.update(repr(self.divisions).encode("utf-8", "surrogatepass"))
+        return hasher.hexdigest()
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        return ("colstore_io.FramePlan", self.token)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self.source, self.bounds.tobytes(), self.divisions, self.block_bytes
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        source, bounds, divisions, block_bytes = state
+        for name, value in (
+            ("source", source),
+            ("bounds", np.frombuffer(bounds, np.int64)),
+            ("divisions", divisions),
+            ("block_bytes", block_bytes),
+        ):
+            object.__setattr__(self, name, value)
+
+    def lengths(self, partitions: Iterable[int]) -> tuple[int, ...]:
+        """Return the row counts of partitions."""
+        counts = np.diff(self.bounds)
+        return tuple(int(counts[number]) for number in partitions)
+
+    def surviving(self, row_filter: RowFilter, partitions: Sequence[int]) -> list[int]:
+        """Return those of `partitions` in which a row can match; at least one, for Dask has no empty collections."""
+        matching = np.concatenate([[0], np.cumsum(row_filter.matching)])
+        segments = self.source.plan.segments
+        kept = []
+        for number in partitions:
+            low, high = segments.span(int(self.bounds[number]), int(self.bounds[number + 1]))
+            if matching[high] > matching[low]:
+                kept.append(number)
+        return kept or list(partitions[:1])
+
+    def part(
+        self,
+        first: int,
+        stop: int,
+        names: Sequence[str],
+        row_filter: RowFilter | None,
+        *,
+        categories: Collection[str] = (),
+    ) -> FramePart:
+        """Return what a task needs to read partitions [first, stop).
+
+        Parameters
+        ----------
+        names : sequence of str
+            Columns to read, besides those of the filter.
+        categories : collection of str
+            Columns whose stored categories go along.
+        """
+        row_start = self.source.plan.segments.row_start
+        begin, end = int(self.bounds[first]), int(self.bounds[stop])
+        columns = list(names)
+        runs = [(begin, end)] if end > begin else []
+        if row_filter is not None:
+            columns = list(dict.fromkeys([*names, *row_filter.predicate.columns]))
+            runs = self._matching_runs(row_filter, begin, end)
+        if not runs:
+            return FramePart(self.source.restrict(0, 0, columns, categories=categories), (), begin)
+        low, high = self.source.plan.segments.span(runs[0][0], runs[-1][1])
+        origin = int(row_start[low])
+        restricted = self.source.restrict(low, high, columns, categories=categories)
+        return FramePart(restricted, tuple((a - origin, b - origin) for a, b in runs), origin)
+
+    def _matching_runs(self, row_filter: RowFilter, begin: int, end: int) -> list[tuple[int, int]]:
+        """Return the rows of [begin, end) in segments that can match; neighbours are one run."""
+        segments = self.source.plan.segments
+        low, high = segments.span(begin, end)
+        flags = np.zeros(high - low + 2, np.int8)
+        flags[1:-1] = row_filter.matching[low:high]
+        # Segments without rows neither match nor stand between two that do.
+        steps = np.flatnonzero(np.diff(flags)) + low
+        runs: list[tuple[int, int]] = []
+        for a, b in pairwise(steps.tolist()):
+            if not row_filter.matching[a]:
+                continue
+            first, stop = max(begin, int(segments.row_start[a])), min(end, int(segments.row_start[b]))
+            if runs and runs[-1][1] == first:
+                runs[-1] = (runs[-1][0], stop)
+            else:
+                runs.append((first, stop))
+        return runs

@@ -1,0 +1,103 @@
+"""The kernels of colbin read nothing outside their bytes and write nothing outside their outputs.
+
+Memory is fenced by pages that may not be touched, as in `test_guard_pages`.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from kernels.test_guard_pages import Fence
+
+from colstore_io.errors import FormatError
+from colstore_io.formats.colbin.layout import list_columns
+from colstore_io.formats.colbin.table_encoding import encode_table
+from colstore_io.formats.colbin.tables import choose_list, decode_list, find_list, split_message
+from colstore_io.kernels import column_codec, message_log
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="uses mprotect")
+
+
+@pytest.fixture
+def fence() -> Fence:
+    made = Fence()
+    yield made
+    made.close()
+
+
+def fenced(fence: Fence, data: bytes, side: str) -> np.ndarray:
+    memory = fence.array(len(data), side)
+    memory[:] = np.frombuffer(data, np.uint8)
+    return memory
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("width", [1, 2, 7, 8, 15, 16, 28, 29, 31, 56, 57, 58, 63, 64])
+@pytest.mark.parametrize("n", [1, 5, 128, 133, 256])
+def test_columns_are_decoded_within_their_bytes(fence, side, width, n):
+    generator = np.random.default_rng(width)
+    values = (generator.integers(0, 2**64 - 1, n, np.uint64) >> np.uint64(64 - width)).view(np.int64)
+    data = fenced(fence, column_codec.encode(values), side)
+    for isa in range(column_codec.best_isa() + 1):
+        out = fence.array(8 * n, side).view(np.int64)
+        assert column_codec.decode(data, out, isa=isa) == 0
+        np.testing.assert_array_equal(out, values)
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "f4", "f8"])
+@pytest.mark.parametrize("n", [1, 7, 127, 128, 300])
+def test_columns_are_read_and_written_within_their_values(fence, dtype, n):
+    values = np.random.default_rng(n).integers(0, 2, n).astype(dtype)
+    memory = fenced(fence, values.tobytes(), "after").view(dtype)
+    for isa in range(column_codec.best_isa() + 1):
+        data = column_codec.encode(memory, isa=isa)
+        out = fence.array(values.nbytes, "after").view(dtype)
+        assert column_codec.decode(data, out, isa=isa) == 0
+        np.testing.assert_array_equal(out, values)
+
+
+TABLES = [
+    {"a": np.arange(40), "s": ["", "x" * 15, "y" * 40, "z" * 300] * 10},
+    {"s": pa.array([None, "abc", "d" * 70] * 3), "l": [[1, -2], [], [300]] * 3, "b": [b"x", b"", b"yy"] * 3},
+    {"t": [["a", ""], [], ["b" * 20]] * 3, "f": [0.5, None, -1.0] * 3, "u": np.arange(9, dtype=np.uint8)},
+]
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("number", range(len(TABLES)))
+def test_damaged_lists_are_read_within_their_bytes(fence, side, number):
+    message = encode_table(TABLES[number])
+    section, body, k8 = split_message(message, None)
+    field = choose_list(section, None)
+    columns = list_columns(section, field.type.index)
+    chance = random.Random(number)
+    accepted = 0
+    for turn in range(60):
+        run = bytearray(message[body:])
+        if turn:
+            run[chance.randrange(len(run))] = chance.randrange(256)
+            del run[chance.choice([len(run), chance.randrange(len(run) + 1)]) :]
+        data = fenced(fence, bytes(run), side)
+        try:
+            span = find_list(data, 0, len(data), k8, section, field)
+            if span.rows <= 1000:
+                decode_list(data, span, columns, errors="surrogateescape")
+                accepted += 1
+        except FormatError:
+            pass
+    assert accepted
+
+
+def test_frames_are_walked_and_opened_within_their_bytes(fence):
+    chance = random.Random(1)
+    for _ in range(200):
+        data = fenced(fence, chance.randbytes(chance.randrange(1, 60)), "after")
+        room = np.zeros((5, 8), np.int64)
+        found, _, _ = message_log.walk(data, 0, 0, *room[:3])
+        places = room[:, :found].copy()
+        code, _ = message_log.open_all(data, 0, *places, np.zeros(found, np.uint8))
+        assert found == 0 or code in (message_log.CRC, message_log.CHANGED)
