@@ -20,14 +20,14 @@ from xarray.backends import BackendEntrypoint
 from xarray.core import indexing
 
 from ._xarray_column import ColumnArray, Form, Wanted, grouped
-from ._xarray_grid import ColstoreDataStore, GridArray
-from ._xarray_loading import load_grids
 
 if TYPE_CHECKING:
     from colstore_io.dataset import Source
     from colstore_io.fields import Field
 
-__all__ = ["ColstoreAccessor", "ColstoreBackendEntrypoint", "ColstoreDataStore", "ColumnArray", "GridArray"]
+    from ._xarray_grid import ColstoreDataStore
+
+__all__ = ["ColstoreAccessor", "ColstoreBackendEntrypoint", "ColumnArray"]
 
 CHUNK_BYTES = 128 << 20
 """Bytes of all variables per preferred chunk; larger segments are cut, which costs nothing."""
@@ -155,6 +155,8 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         -----
         Of the options for tables, a grid container knows `columns`. Its preferred chunks are the stored ones.
         """
+        from ._xarray_grid import ColstoreDataStore
+
         store = filename_or_obj if isinstance(filename_or_obj, ColstoreDataStore) else None
         if store is None and not ignore_manifest and _may_be_grid(filename_or_obj, filesystem):
             store = ColstoreDataStore.of_grid(
@@ -254,6 +256,8 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         """
         from colstore_io.grid import open_container
         from colstore_io.grid.parsing import group_path
+
+        from ._xarray_grid import ColstoreDataStore
 
         container = open_container(
             filename_or_obj,
@@ -527,6 +531,8 @@ class ColstoreAccessor:
                 variable = dataset.variables[name]
                 loaded[name] = xr.Variable(variable.dims, values, variable.attrs, variable.encoding)
         if rows is None:
+            from ._xarray_loading import load_grids
+
             loaded.update(load_grids(dataset))
         others = dataset.drop_vars(list(loaded))
         if rows is not None:

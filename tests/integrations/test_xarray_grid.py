@@ -20,9 +20,10 @@ import pytest
 import xarray as xr
 
 import colstore_io as cs
+import colstore_io.integrations.xarray
 from colstore_io.errors import CommitConflictError, FormatError, SchemaMismatchError
 from colstore_io.grid import open_container
-from colstore_io.integrations.xarray import GridArray
+from colstore_io.integrations._xarray_grid import GridArray
 
 # What is in these tests on purpose, and what xarray has to say about it.
 pytestmark = [
