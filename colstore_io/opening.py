@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import difflib
 import os
 import re
@@ -53,6 +52,8 @@ class OpenOptions:
     @property
     def reading(self) -> ReadOptions:
         """The options that formats with encoded columns look at."""
+        if self.errors == "strict" and not self.strict and self.table is self.max_rows is self.max_decoded_bytes is None:
+            return formats.READ_DEFAULTS
         given: dict[str, Any] = {"strict": self.strict, "table": self.table, "errors": self.errors}
         if self.max_rows is not None:
             given["max_rows"] = self.max_rows
@@ -71,7 +72,7 @@ class OpenOptions:
         ValueError
             For a value that is not allowed.
         """
-        known = [field.name for field in dataclasses.fields(cls)]
+        known = cls.__dataclass_fields__
         for name in options:
             if name not in known:
                 close = difflib.get_close_matches(name, known, n=1)
@@ -261,7 +262,7 @@ def read_metas(
     """Read the metadata of files that are all of one format."""
     if not files:
         return []
-    if (
+    if len(heads) == 1 or (
         heads.begin_alike(8)
         if isinstance(heads, HeadBlock)
         else len({bytes(head[:8]) for head in heads}) == 1

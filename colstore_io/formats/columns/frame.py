@@ -72,9 +72,10 @@ def prologue_bytes(head: memoryview, *, size: int, path: str) -> int:
     return _COUNTED_BYTES + count * DIGEST_BYTES
 
 
-def parse_prologue(head: memoryview, *, size: int, path: str) -> Prologue:
-    """Return the prologue; `head` holds at least the bytes that `prologue_bytes` tells."""
-    end = prologue_bytes(head, size=size, path=path)
+def parse_prologue(head: memoryview, end: int) -> Prologue:
+    """Return the prologue; `head` holds at least its `end` bytes, as many as `prologue_bytes` has told."""
+    if end == _FIXED_BYTES:
+        return Prologue(head[4], (), end)
     digests = tuple(bytes(head[at : at + DIGEST_BYTES]) for at in range(_COUNTED_BYTES, end, DIGEST_BYTES))
     return Prologue(head[4], digests, end)
 

@@ -28,6 +28,8 @@ from .tags import NUMPY_TYPES, Type
 
 __all__ = ["bounds_of", "statistics_of"]
 
+_BYTES = int(Type.BYTES)
+
 
 class _PerColumn(Mapping[str, Any]):
     """Arrays by column name, made when first asked for. Pickles as a plain dictionary."""
@@ -66,13 +68,12 @@ def statistics_of(footer: Footer, names: tuple[str, ...], *, text: bool) -> Stat
     text : bool
         Whether columns of type string are handed out as text; as bytes they have no bounds.
     """
-    every = {name: column for column, name in enumerate(names)}
+    every = dict(zip(names, range(len(names)), strict=True))
     last = int(Type.STRING if text else Type.FLOAT64)
-    without = int(Type.BYTES)
-    types = footer.types.tolist()
-    bounded = {
-        name: column for name, column in every.items() if types[column] <= last and types[column] != without
-    }
+    bounded = every
+    types = footer.types.tobytes()
+    if types and (max(types) > last or _BYTES in types):
+        bounded = {name: column for name, column in every.items() if types[column] <= last and types[column] != _BYTES}
     made: dict[int, tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]] = {}
 
     def part(which: int) -> Callable[[int], NDArray[Any]]:
