@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import os
 import re
 import warnings
@@ -82,6 +83,12 @@ class OpenOptions:
                     else f"the options of open() are {', '.join(known)}"
                 )
                 raise TypeError(f"unexpected option {name!r}; {hint}")
+        if _all_default(options):
+            return _defaults(config.get_default_madvise(), config.get_default_backend())
+        return cls._checked(options)
+
+    @classmethod
+    def _checked(cls, options: dict[str, Any]) -> OpenOptions:
         options.setdefault("madvise", config.get_default_madvise())
         if options.get("backend") is None:
             options["backend"] = config.get_default_backend()
@@ -106,6 +113,20 @@ class OpenOptions:
 
     def __repr__(self) -> str:
         return f"OpenOptions(backend={self.backend!r}, on_mismatch={self.on_mismatch!r})"
+
+
+_DEFAULTS = {name: field.default for name, field in OpenOptions.__dataclass_fields__.items()} | {"backend": None}
+"""What options are when nobody gives any; the backend, and the advice where it is not among them, are settings."""
+
+
+def _all_default(options: Mapping[str, Any]) -> bool:
+    """Tell whether nobody gave anything but defaults: most calls, which need no look at each option."""
+    return "madvise" not in options and all([_DEFAULTS[name] is value for name, value in options.items()])
+
+
+@functools.cache
+def _defaults(madvise: str | None, backend: str) -> OpenOptions:
+    return OpenOptions._checked({"madvise": madvise, "backend": backend})
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +166,11 @@ def open_source(path: Any, options: OpenOptions) -> Opened:
     if is_buffer(path) or is_stream_object(path):
         file, head = storage.open_file(path, io=IOStats())
         return Opened(_source([file], [head], options), "file", (file.spelling,))
+    if path.__class__ is str:
+        plain = _plain_locations([path], options)
+        if plain is not None:
+            with contextlib.suppress(OSError):  # a folder or a pattern of that name, or no file: to be asked for below
+                return Opened(open_locations([plain[0]], options), "file", (path,))
     kind, locations, partitions = _locate(path, options)
     source = open_locations(locations, options)
     if len(partitions) == len(source.files):  # else an empty file was skipped

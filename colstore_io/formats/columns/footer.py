@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -242,19 +243,29 @@ def _check_overlaps(starts: NDArray[np.int64], ends: NDArray[np.int64], path: st
 
 
 def schema_of(footer: Footer, *, text: bool = True) -> Schema:
-    """Return the schema that a user sees.
+    """Return the schema that a user sees; files of equal columns that are opened one after the other share it.
 
     Names are bytes in the file: they are decoded as UTF-8, and what is not UTF-8 becomes lone surrogates
     (``surrogateescape``). The format allows several columns of one name; the second is called ``name#2``, the third
     ``name#3``, and so on, skipping names that are taken. Without `text`, columns of type string are binary.
     """
-    texts = [name.decode("utf-8", "surrogateescape") for name in footer.names]
+    make = _schema if len(footer.names) <= _KEPT_COLUMNS else _schema.__wrapped__
+    return make(footer.names, footer.types.tobytes(), footer.nullable.tobytes(), text)
+
+
+_KEPT_COLUMNS = 256
+"""Columns up to which a schema is kept."""
+
+
+@lru_cache(maxsize=32)
+def _schema(stored: tuple[bytes, ...], types: bytes, nullable: bytes, text: bool) -> Schema:
+    texts = [name.decode("utf-8", "surrogateescape") for name in stored]
     names = texts if len(set(texts)) == len(texts) else _distinct(texts)
     kinds = _FIELD_KINDS if text else _FIELD_KINDS_BINARY
     nothing: dict[str, Any] = {}  # one for all of them, as of files with equal manifests
     fields = [
-        Field(name, *kinds[number], None, None, None, nothing, nullable)
-        for name, number, nullable in zip(names, footer.types.tolist(), footer.nullable.tolist(), strict=True)
+        Field(name, *kinds[number], None, None, None, nothing, flag != 0)
+        for name, number, flag in zip(names, types, nullable, strict=True)
     ]
     return Schema(tuple(fields))
 

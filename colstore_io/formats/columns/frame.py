@@ -47,8 +47,8 @@ def prologue_bytes(head: memoryview, *, size: int, path: str) -> int:
             offset=size,
             section="prologue",
         )
-    magic = bytes(head[:4])
-    if magic != MAGIC:
+    if head[:4] != MAGIC:
+        magic = bytes(head[:4])
         age = OLD_MAGICS.get(magic)
         known = f" (written by {age} of the format's library; write it again with a newer one)" if age else ""
         raise FormatError(
@@ -88,7 +88,7 @@ def footer_start(trailer: memoryview, *, size: int, prologue_end: int, path: str
     FormatError
         If the trailing magic is missing, or the footer would not fit behind the prologue.
     """
-    if bytes(trailer[4:8]) != MAGIC:
+    if trailer[4:8] != MAGIC:
         raise FormatError(
             f"the file ends with {bytes(trailer[4:8])!r}, expected {MAGIC!r}: it is cut short or was never closed",
             path=path,
