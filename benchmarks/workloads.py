@@ -7,14 +7,16 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from colbin_family import colbin_workloads
 from limits import Outputs, compiled_rows, has_compiled_rows, numpy_rows
+from measure import Job
 from probe import checksum, run_probe
 from systems import Columns, System
 
@@ -147,10 +149,12 @@ class Workload:
     limit : callable (bench) -> anything, the same work by NumPy on arrays in memory; None where there is no such
     limit_c : callable (bench) -> anything or None, the same compiled; None where there is no such
     prepare : callable (system, bench), untimed, before each call
-    unit : {"s", "x result"}
-        Of the samples. "x result": bytes for each byte of the result; `call` checks its result itself.
+    unit : {"s", "x result", "bytes"}
+        Of the samples. "bytes": of one row. "x result": bytes for each byte of the result; `call` checks its result itself.
     measures_itself : bool
         `call` checks its result and returns the sample.
+    jobs : callable () -> jobs, results checked, or None
+        For families whose systems are of another kind: everything above but `unit` is left out.
     """
 
     name: str
@@ -165,6 +169,7 @@ class Workload:
     prepare: Callable[[System, Bench], Any] | None = None
     unit: str = "s"
     measures_itself: bool = False
+    jobs: Callable[[], Iterable[Job]] | None = None
 
 
 WORKLOADS: dict[str, Workload] = {}
@@ -564,3 +569,6 @@ _add_xarray(
     lambda b: b.columns["a"].mean(),
     {},
 )
+
+for _name, (_unit, _make_jobs) in colbin_workloads().items():
+    add(_name, "colbin", "", "none", None, unit=_unit, jobs=_make_jobs)
