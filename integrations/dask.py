@@ -200,7 +200,7 @@ def _scanned_divisions(reader: FrameReader, plan: FramePlan, index: str) -> tupl
 
 
 def _check_views(plan: FramePlan, row_filter: RowFilter | None) -> None:
-    """Raise `ValueError` now if a task could not give views; `FrameReader.empty` has looked at the dtypes."""
+    """Raise `ValueError` now if a task could not give views; `FrameReader.empty` looks at the dtypes."""
     if row_filter is not None:
         raise ValueError("copy=False is not possible with filters; use copy=True")
     if not plan.source.mapped:
@@ -318,22 +318,22 @@ def read_colstore(
     )
     predicate = None if row_filter is None else row_filter.predicate
     reader = FrameReader(tuple(names), index_name, predicate, types, copy)
-    meta = _empty_frame(reader, source)
     plan = FramePlan(source, sizing.bounds(source, stored), None, sizing.blocksize)
     if not copy:
+        reader.empty(source.schema)  # raises for dtypes of which a frame cannot be a view
         _check_views(plan, row_filter)
     divisions: tuple[Any, ...] | None = None
     if index_name is None:
         divisions = _row_divisions(plan.bounds)
     elif calculate_divisions is not False:
-        divisions = _statistics_divisions(source, index_name, plan.bounds, meta)
+        divisions = _statistics_divisions(source, index_name, plan.bounds, reader.empty(source.schema))
         if divisions is None and calculate_divisions:
             divisions = _scanned_divisions(FrameReader((), index_name, None, types), plan, index_name)
     plan = replace(plan, divisions=divisions)
     kept = None if row_filter is None else plan.surviving(row_filter, range(plan.n_partitions))
     expression = _expression_class()
     if expression is None:
-        frame = _from_map(reader, plan, row_filter, kept, meta)
+        frame = _from_map(reader, plan, row_filter, kept, _empty_frame(reader, source))
         return frame[columns] if isinstance(columns, str) else frame
     series = isinstance(columns, str)
     return new_collection(
