@@ -195,6 +195,8 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
         if self.filters is None and isinstance(parent, Lengths | Len):
             lengths = self.plan.lengths(self._partitions)
             return Literal(lengths) if isinstance(parent, Lengths) else Literal(sum(lengths))
+        if isinstance(parent, Len):
+            return ReduceColstore(self, "len", parent._meta)  # reads the columns of the condition alone
         if type(parent) is Head and self.filters is None:
             return self._first_rows(parent)
         if type(parent) is Repartition and parent.frame._name == self._name:
@@ -249,10 +251,10 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
         needed: Any = determine_column_projection(self, parent, dependents)
         columns = [name for name in self.columns if name in needed]
         if set(columns) == set(self.columns) and not self._series:
-            return None
+            return None if isinstance(parent, _ReadIndex) else _ReadIndex(self)
         if self._series and columns:
             return None
-        return Index(self.substitute_parameters({"columns": columns, "_series": False}))
+        return _ReadIndex(self.substitute_parameters({"columns": columns, "_series": False}))
 
     def _for_projection(self, parent: Any, dependents: Any) -> Any:
         found = super()._simplify_up(parent, dependents)  # type: ignore[no-untyped-call]
@@ -271,6 +273,22 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
             return None  # the function of a user may count partitions
         return super()._tune_up(parent)  # type: ignore[no-untyped-call]
 
+    def counted(self, condition: Any) -> Any:
+        """Return a frame without columns of the rows that satisfy `condition`, None if it has no translation."""
+        expression = self._translator.whole(condition)
+        if expression is None:
+            return None
+        plan, old = self.plan, self.filters
+        new = (
+            RowFilter.of(expression, plan.source)
+            if old is None
+            else old.narrowed(expression, plan.source)
+        )
+        kept = plan.surviving(new, list(self._partitions))
+        return self.substitute_parameters(
+            {"filters": new, "columns": [], "_partitions": kept, "_series": False}
+        )
+
     def _filtered_by(self, parent: Any, dependents: Any) -> Any:
         expression, rest = self._translator.split(parent.predicate)
         assert expression is not None
@@ -286,6 +304,22 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
             span = (before[0], before[-1] + 1)
         result = self.substitute_parameters({"filters": new, "_partitions": kept, "_span": span})
         return result if rest is None else Filter(result, rest.substitute(self, result))
+
+
+class _ReadIndex(Index):  # type: ignore[misc]
+    """The index of a `ReadColstore`, through which a condition goes too when only rows are counted.
+
+    Dask makes of ``len(df[condition])`` the length of ``df.index[condition]``.
+    """
+
+    def _simplify_up(self, parent: Any, dependents: Any) -> Any:
+        read = self.frame
+        if not isinstance(parent, Filter) or parent.frame._name != self._name or not read.copy:
+            return super()._simplify_up(parent, dependents)  # type: ignore[no-untyped-call]
+        above = [reference() for reference in dependents[parent._name]]
+        if not all(node is None or isinstance(node, Len) for node in above):
+            return None  # whoever looks at the rows finds the partitions that it knows
+        return read.counted(parent.predicate)
 
 
 def _is_mapped(node: Any, dependents: Any) -> bool:
