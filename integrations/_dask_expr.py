@@ -8,6 +8,7 @@ to keep, and `dask.read_colstore` then falls back to ``from_map``.
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,7 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
             self.dtype_options,
             self.copy,
             self._series,
+            self.plan.folder_columns,
         )
 
     @functools.cached_property
@@ -164,7 +166,7 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
         """Bytes of the columns to be read by those that the partitions were cut for."""
         if len(self._partitions) <= 1 or not self.copy or self._span is not None:
             return 1.0
-        plan = self.plan.source.plan
+        plan = self.plan
         whole, needed = plan.row_bytes(self.select), plan.row_bytes(self.columns)
         return 1.0 if whole == 0 else min(1.0, max(0.001, needed / whole))
 
@@ -173,7 +175,7 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
     @functools.cached_property
     def _translator(self) -> Translator:
         plan: FramePlan = self.plan
-        return Translator(self, plan.source.schema, self.dtype_options)
+        return Translator(self, plan.source.schema, self.dtype_options, plan.folder_columns)
 
     def _filter_passthrough_available(self, parent: Any, dependents: Any) -> bool:
         if not self.copy:
@@ -214,9 +216,7 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
         if parent.operand("npartitions") != 1 or not 0 <= parent.n <= end - begin:
             return None
         divisions = None if plan.divisions is None else plan.divisions[first : first + 2]
-        few = FramePlan(
-            plan.source, np.array([begin, begin + parent.n], np.int64), divisions, plan.block_bytes
-        )
+        few = replace(plan, bounds=np.array([begin, begin + parent.n], np.int64), divisions=divisions)
         return self.substitute_parameters({"plan": few, "_partitions": None, "_span": None})
 
     def _joined(self, parent: Any, dependents: Any) -> Any:
@@ -235,7 +235,7 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
             or stop - first != len(partitions)
             or self.filters is not None  # rows are dropped where they are read, in parallel
             or not self.copy
-            or rows * plan.source.plan.row_bytes(self.columns) > JOIN_BYTES
+            or rows * plan.row_bytes(self.columns) > JOIN_BYTES
             or not all(has_categories(plan.source.schema[name]) for name in self.dtype_options.categories)
         ):
             return None
@@ -244,7 +244,7 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
             if other is not None and other._name != parent._name:
                 return None  # somebody needs the partitions: they are read once for both
         divisions = None if plan.divisions is None else (plan.divisions[first], plan.divisions[stop])
-        whole = FramePlan(plan.source, plan.bounds[[first, stop]], divisions, plan.block_bytes)
+        whole = replace(plan, bounds=plan.bounds[[first, stop]], divisions=divisions)
         return self.substitute_parameters({"plan": whole, "_partitions": None, "_span": None})
 
     def _for_index(self, parent: Any, dependents: Any) -> Any:
@@ -280,9 +280,9 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
             return None
         plan, old = self.plan, self.filters
         new = (
-            RowFilter.of(expression, plan.source)
+            RowFilter.of(expression, plan.source, plan.folders)
             if old is None
-            else old.narrowed(expression, plan.source)
+            else old.narrowed(expression, plan.source, plan.folders)
         )
         kept = plan.surviving(new, list(self._partitions))
         return self.substitute_parameters(
@@ -294,8 +294,11 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
         assert expression is not None
         plan: FramePlan = self.plan
         old: RowFilter | None = self.filters
-        source = plan.source
-        new = RowFilter.of(expression, source) if old is None else old.narrowed(expression, source)
+        new = (
+            RowFilter.of(expression, plan.source, plan.folders)
+            if old is None
+            else old.narrowed(expression, plan.source, plan.folders)
+        )
         before = list(self._partitions)
         # Where a user's function sees the partitions none is dropped; those that cannot match are read as empty.
         kept = before if _is_mapped(parent, dependents) else plan.surviving(new, before)

@@ -250,6 +250,8 @@ def can_reduce(read: Any, parent: Any, how: str) -> bool:
         return False
     schema: Schema = read.operand("plan").source.schema
     for name in read.columns:
+        if name not in schema:
+            return False  # in the names of folders
         field = schema[name]
         kind = field.dtype.kind
         if name in types.categories or kind not in KINDS[how]:
@@ -321,8 +323,8 @@ class ReduceColstore(Expr):
         plan, row_filter = read.operand("plan"), read.operand("filters")
         needed = [] if self.how == "len" else list(read.columns)
         if row_filter is not None:
-            needed = list(dict.fromkeys([*needed, *row_filter.predicate.columns]))
-        row_bytes = plan.source.plan.row_bytes(needed)
+            needed = list(dict.fromkeys([*needed, *row_filter.columns]))
+        row_bytes = plan.row_bytes(needed)
         partitions = list(read._partitions)
         groups: list[tuple[int, int]] = []
         size = 0
