@@ -31,6 +31,7 @@ from dask.dataframe.dask_expr.io.io import BlockwiseIO
 from dask.dataframe.utils import clear_known_categories
 
 from ._dask_frame import FramePart, FrameReader, FrameTypes, has_categories
+from ._dask_loc import LocList, LocSlice, located
 from ._dask_plan import FramePlan, RowFilter
 from ._dask_predicate import Translator
 from ._dask_reduce import ReduceColstore, can_reduce
@@ -199,6 +200,8 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
             return Literal(lengths) if isinstance(parent, Lengths) else Literal(sum(lengths))
         if isinstance(parent, Len):
             return ReduceColstore(self, "len", parent._meta)  # reads the columns of the condition alone
+        if type(parent) in (LocSlice, LocList) and parent.frame._name == self._name:
+            return located(self, parent)
         if type(parent) is Head and self.filters is None:
             return self._first_rows(parent)
         if type(parent) is Repartition and parent.frame._name == self._name:

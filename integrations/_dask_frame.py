@@ -23,7 +23,7 @@ from colstore_io.fields import Field, Schema
 from colstore_io.materialise import materialise, view_without_copy
 from colstore_io.predicate import Predicate
 from colstore_io.rows import select_matching
-from colstore_io.selection import Mask, Range, RowSelection
+from colstore_io.selection import Index, Mask, Range, RowSelection
 from colstore_io.storage.local import LocalFile
 
 from ._dask_folders import FolderColumns
@@ -62,13 +62,15 @@ class FramePart:
 
     def codes_of(self, column: int, rows: RowSelection) -> NDArray[np.int32]:
         """Return the code of a column of folders for each of the selected rows."""
-        assert self.codes is not None and isinstance(rows, Range | Mask)
+        assert self.codes is not None
         codes = self.codes[column]
         if codes.size == 1:
             return np.full(rows.count, codes[0])
         segments = self.source.plan.segments
         every = np.repeat(codes[segments.file], segments.rows) if codes.size else codes
-        return every[rows.start : rows.stop] if isinstance(rows, Range) else every[rows.mask]
+        if isinstance(rows, Mask):
+            return every[rows.mask]
+        return every[rows.start : rows.stop] if isinstance(rows, Range) else every[rows.rows]
 
 
 _SHARED_FILES = 256
@@ -214,6 +216,16 @@ class FrameReader:
             values = [view_without_copy(source, rows, (position, False)) for position in positions]
         codes = {} if self.folders is None else self._codes(names, part, rows)
         return self._frame(names, [source.schema.fields[p] for p in positions], values, numbers, codes)
+
+    def take(self, part: FramePart, rows: NDArray[np.int64]) -> Any:
+        """Read rows by their numbers in `part`, in the order given; there is no predicate."""
+        source, names = part.source, self.names
+        positions = [source.schema.index(name) for name in self._stored(names)]
+        picked = Index(np.ascontiguousarray(rows))
+        values = materialise(source, picked, positions)
+        codes = {} if self.folders is None else self._codes(names, part, picked)
+        fields = [source.schema.fields[p] for p in positions]
+        return self._frame(names, fields, values, pd.Index(rows + part.first_row), codes)
 
     def _stored(self, names: Sequence[str]) -> list[str]:
         """Return the columns that are read, the index last."""
