@@ -17,7 +17,7 @@ FLOORS = [
     ("predicate", "ingest", "writing"),
     ("plan", "dataset", "opening"),
     ("cold", "decoding", "gather", "materialise", "ranges", "reductions"),
-    ("rows", "convert", "convert_pandas", "feeding", "plain", "preview"),
+    ("rows", "convert", "convert_pandas", "feeding", "layouts", "plain", "preview"),
     ("column", "views", "tables"),
     ("api", "colbin"),
     ("cli", "calibrate", "integrations"),
