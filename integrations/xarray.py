@@ -319,7 +319,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
 def _open_store(store: ColstoreDataStore, *, drop_variables: Any = None, **decoders: Any) -> xr.Dataset:
     """Return the Dataset of a store; reads no data but what xarray puts into indexes later."""
     try:
-        variables, attrs = store.get_variables(), store.get_attrs()
+        variables, attrs = store.named_variables(), store.get_attrs()
         # xarray looks at the first value of every object array, in case it is a date. Text shows it empty strings.
         texts = {
             name: variable
