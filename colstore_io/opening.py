@@ -53,7 +53,11 @@ class OpenOptions:
     @property
     def reading(self) -> ReadOptions:
         """The options that formats with encoded columns look at."""
-        if self.errors == "strict" and not self.strict and self.table is self.max_rows is self.max_decoded_bytes is None:
+        if (
+            self.errors == "strict"
+            and not self.strict
+            and self.table is self.max_rows is self.max_decoded_bytes is None
+        ):
             return formats.READ_DEFAULTS
         given: dict[str, Any] = {"strict": self.strict, "table": self.table, "errors": self.errors}
         if self.max_rows is not None:
@@ -115,7 +119,9 @@ class OpenOptions:
         return f"OpenOptions(backend={self.backend!r}, on_mismatch={self.on_mismatch!r})"
 
 
-_DEFAULTS = {name: field.default for name, field in OpenOptions.__dataclass_fields__.items()} | {"backend": None}
+_DEFAULTS = {name: field.default for name, field in OpenOptions.__dataclass_fields__.items()} | {
+    "backend": None
+}
 """What options are when nobody gives any; the backend, and the advice where it is not among them, are settings."""
 
 
@@ -169,7 +175,9 @@ def open_source(path: Any, options: OpenOptions) -> Opened:
     if path.__class__ is str:
         plain = _plain_locations([path], options)
         if plain is not None:
-            with contextlib.suppress(OSError):  # a folder or a pattern of that name, or no file: to be asked for below
+            with contextlib.suppress(
+                OSError
+            ):  # a folder or a pattern of that name, or no file: to be asked for below
                 return Opened(open_locations([plain[0]], options), "file", (path,))
     kind, locations, partitions = _locate(path, options)
     source = open_locations(locations, options)

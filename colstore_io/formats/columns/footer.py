@@ -147,7 +147,7 @@ def parse_footer(data: memoryview, *, start: int, prologue: Prologue, path: str,
     names = tuple([bytes(data[at : at + size]) for at, size, _, _ in columns])
     kinds = bytes([kind for _, _, kind, _ in columns])
     flags = bytes([flag for _, _, _, flag in columns])
-    if kinds and not (Type.BOOL <= min(kinds) and max(kinds) <= Type.STRING):
+    if kinds and not (min(kinds) >= Type.BOOL and max(kinds) <= Type.STRING):
         name, kind = next(x for x in zip(names, kinds, strict=True) if not Type.BOOL <= x[1] <= Type.STRING)
         raise FormatError(
             f"column {_shown(name)} has type {kind}; types are 1 to 13",
