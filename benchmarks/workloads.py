@@ -150,7 +150,8 @@ class Workload:
     limit_c : callable (bench) -> anything or None, the same compiled; None where there is no such
     prepare : callable (system, bench), untimed, before each call
     unit : {"s", "x result", "bytes"}
-        Of the samples. "bytes": of one row. "x result": bytes for each byte of the result; `call` checks its result itself.
+        Of the samples. "bytes": of one row. "x result": bytes for each byte of the result; `call` checks its result
+        itself.
     measures_itself : bool
         `call` checks its result and returns the sample.
     jobs : callable () -> jobs, results checked, or None
