@@ -35,15 +35,23 @@ FAMILIES = {
     "write": "Writing",
     "dask": "Dask",
     "xarray": "xarray",
+    "columns": "The columns format, comparison workload",
+    "columns_real": "The columns format, real tables",
     "colbin": "colbin: records, tables, columns",
 }
 COLOURS = {  # Okabe-Ito, told apart by colour-blind readers too; limits are hollow
     "ours": "#0072b2",
+    "ours_fast": "#56b4e9",
     "ours_indexed": "#f0e442",
     "ours_samefile": "#56b4e9",
     "colstore": "#d55e00",
     "numpy_mmap": "#009e73",
     "parquet": "#cc79a7",
+    "parquet_none": "#999999",
+    "parquet_snappy": "#009e73",
+    "parquet_zstd1": "#cc79a7",
+    "parquet_zstd3": "#d55e00",
+    "parquet_zstd9": "#e69f00",
     "h5py": "#999999",
     "raw": "#b15928",
     "zarr": "#e69f00",
@@ -64,6 +72,7 @@ COLOURS = {  # Okabe-Ito, told apart by colour-blind readers too; limits are hol
 }
 LABELS = {
     "ours": "colstore_io",
+    "ours_fast": "colstore_io, fast Optimize",
     "ours_indexed": "colstore_io with an index",
     "ours_samefile": "colstore_io on colstore's file",
     "colstore": "colstore 0.5.1",
