@@ -239,7 +239,9 @@ def main(*tables: str) -> None:
         for _ in range(ROUNDS):
             for name, peer in peers.items():
                 calls = ((peer.encode, peer.objects), (peer.decode, messages[name]))
-                found[name] = [min(best, _least(*call)) for best, call in zip(found[name], calls, strict=True)]
+                found[name] = [
+                    min(best, _least(*call)) for best, call in zip(found[name], calls, strict=True)
+                ]
         for name, best in found.items():
             ratios = [value / own for value, own in zip(best, found["ours"], strict=True)]
             size = sum(map(len, messages[name])) / len(messages[name])
