@@ -440,7 +440,7 @@ def test_integers_around_every_power_of_two_come_back():
 def test_decoded_objects_are_known_to_the_garbage_collector():
     class Node:
         __slots__ = ("__weakref__", "next")
-        __annotations__ = {"next": Annotated[str, 1]}  # noqa: RUF012
+        __annotations__ = {"next": Annotated[str, 1]}
 
     codec = Codec(dataclasses.dataclass(Node))
     node = codec.decode(codec.encode(Node("x")))
