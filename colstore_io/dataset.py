@@ -200,9 +200,15 @@ class Source:
     def token(self) -> str:
         """Hash of what this source reads: files, their versions, the plan. Never of data."""
         hasher = hashlib.blake2b(self.plan.digest.encode(), digest_size=16)
-        for file in self.files:
-            address = file.spelling if file.location is None else file.location.url
-            hasher.update(repr((address, file.token)).encode("utf-8", "surrogatepass"))
+        files = self.files
+        identities = (
+            files.identities()
+            if isinstance(files, LocalFiles)
+            else (
+                (file.spelling if file.location is None else file.location.url, file.token) for file in files
+            )
+        )
+        hasher.update("".join(map(repr, identities)).encode("utf-8", "surrogatepass"))
         return hasher.hexdigest()
 
     def __dask_tokenize__(self) -> str:

@@ -7,7 +7,6 @@ read. Resolving a predicate reads only the columns that it names, only in segmen
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -248,8 +247,7 @@ def _mask_of_runs(source: Source, predicate: Predicate, runs: _Runs) -> NDArray[
             for job in jobs:
                 run(job)
         else:
-            with ThreadPoolExecutor(granted) as pool:
-                list(pool.map(run, jobs))
+            threads.map_with_helpers(run, jobs, granted - 1)
     return mask
 
 
