@@ -35,6 +35,7 @@ CHUNK_BYTES = 128 << 20
 MERGE_BELOW_BYTES = 1 << 20
 """Segments smaller than this share a chunk with their neighbours."""
 
+_SUFFIXES = (".cstore", ".abcd", ".colbin")
 _DECODED_ATTRS = frozenset(
     {
         "_FillValue",
@@ -288,7 +289,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         return tree
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Return True for names that end in ``.cstore``, for local files and bytes that begin like one, and for
+        """Return True for names with a suffix of ours, for local files and bytes that begin like such files, and for
         local directories with a manifest or with such files."""
         tables = sys.modules.get("colstore_io.tables")  # a table of ours cannot exist without it
         if tables is not None and isinstance(filename_or_obj, tables.Table):
@@ -300,14 +301,14 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         if not isinstance(filename_or_obj, (str, os.PathLike)):
             return False
         path = os.fspath(filename_or_obj)
-        if path.endswith(".cstore"):
+        if path.endswith(_SUFFIXES):
             return True
         if "://" in path:
             return False
         try:
             if os.path.isdir(path):
                 return any(
-                    name.endswith(".cstore") or _GENERATION.fullmatch(name) for name in os.listdir(path)
+                    name.endswith(_SUFFIXES) or _GENERATION.fullmatch(name) for name in os.listdir(path)
                 )
             with open(path, "rb") as file:
                 return _is_magic(file.read(8))
@@ -318,7 +319,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
 def _open_store(store: ColstoreDataStore, *, drop_variables: Any = None, **decoders: Any) -> xr.Dataset:
     """Return the Dataset of a store; reads no data but what xarray puts into indexes later."""
     try:
-        variables, attrs = store.get_variables(), store.get_attrs()
+        variables, attrs = store.named_variables(), store.get_attrs()
         # xarray looks at the first value of every object array, in case it is a date. Text shows it empty strings.
         texts = {
             name: variable
@@ -372,9 +373,9 @@ def _may_be_grid(path: Any, filesystem: Any) -> bool:
 
 
 def _is_magic(head: bytes) -> bool:
-    from colstore_io.formats.cstore.header import MAGIC
+    from colstore_io.formats import known_formats
 
-    return head == MAGIC
+    return any(head.startswith(one.magic) for one in known_formats())
 
 
 def _names(source: Source, columns: Any, drop_variables: Any, index: str | None) -> list[str]:
