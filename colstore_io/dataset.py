@@ -99,8 +99,8 @@ QUICK_ROWS = 4096
 
 _MANY_FILES = 8
 SIZES_GOOD_SECONDS = 0.002
-"""How long a look at sizes is believed in by small reads and reads of many files. A file can be cut at any moment after a
-look too; a system call for each small read takes longer than the read."""
+"""How long a look at sizes is believed in by small reads and reads of many files. A file can be cut at any moment after
+a look too; a system call for each small read takes longer than the read."""
 
 
 class Source:
