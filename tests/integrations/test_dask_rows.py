@@ -39,8 +39,8 @@ def path(request, tmp_path_factory):
         }
     )
     found = tmp_path_factory.mktemp("rows") / f"data.{request.param}"
-    options = {"string_width": {"s": 6}, "statistics": True} if request.param == "cstore" else {}
-    with cs.create(found, nullable=["n"], **options) as writer:
+    options = {"string_width": {"s": 6}} if request.param == "cstore" else {}
+    with cs.create(found, nullable=["n"], statistics=True, **options) as writer:
         for start in range(0, N, 10):
             writer.write(frame.iloc[start : start + 10])
     return str(found)
