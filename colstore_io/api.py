@@ -440,8 +440,17 @@ def compact(
 ) -> Path | str:
     """Merge the records of a file into one, in place or into `out`, and return the path written.
 
-    Statistics are dropped, attributes stay. Open readers keep the old file.
+    Statistics are dropped, attributes stay. Open readers keep the old file. Of a grid container (N-D data, a directory)
+    the files are merged, in place: see `colstore_io.grid.compact_grid`.
     """
+    if out is None and isinstance(path, (str, os.PathLike)) and os.path.isdir(path):
+        from .grid import compact_grid
+        from .grid.container import generation_at
+
+        _, generation = generation_at(path)
+        if generation is not None and generation.kind == "grid":
+            compact_grid(path)
+            return Path(os.fspath(path))
     return compaction.compact_file(path, out, show_progress=show_progress, storage_options=storage_options)
 
 

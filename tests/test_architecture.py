@@ -16,7 +16,7 @@ FLOORS = [
     ("segments", "selection"),
     ("predicate", "ingest", "writing"),
     ("plan", "dataset", "opening"),
-    ("cold", "decoding", "gather", "materialise", "ranges", "reductions"),
+    ("cold", "decoding", "gather", "grid", "materialise", "ranges", "reductions"),
     ("rows", "convert", "convert_pandas", "feeding", "layouts", "plain", "preview"),
     ("column", "views", "tables"),
     ("api", "colbin"),

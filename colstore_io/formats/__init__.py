@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -467,6 +467,7 @@ class Format(Protocol):
         ...
 
 
+@cache
 def known_formats() -> tuple[Format, ...]:
     """Return every format there is. Imported when first asked for."""
     from .colbin import FORMAT as COLBIN
