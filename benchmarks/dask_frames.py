@@ -65,7 +65,9 @@ def make(n: int, parts: int, root: Path) -> pd.DataFrame:
     for codec in ("none", "zstd"):
         pq.write_table(table, root / f"{codec}.parquet", compression=codec, row_group_size=rows)
     words = pa.table({"x": data["a"], "s": [f"word {k}" for k in data["k"].tolist()]})
-    cs.store(words, root / "text.cstore", mode="recreate", rows_per_record=rows).close()
+    with cs.recreate(root / "text.cstore", string_width={"s": 7}) as writer:
+        for first in range(0, n, rows):
+            writer.write(words.slice(first, rows))
     pq.write_table(words, root / "text.parquet", compression="none", row_group_size=rows)
     for folder in ("many_cstore", "many_parquet", "none_files", "zstd_files"):
         (root / folder).mkdir(exist_ok=True)
