@@ -226,7 +226,7 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
         """Return the reader of all partitions as one, where one frame is all that is wanted: ``compute`` asks so.
 
         Every value is then read into its final place by all threads; Dask would read partitions and copy them together,
-        in one process too. 100 MB in 16 partitions on a busy machine: partition by partition 1.8 to 2.3 times as long as
+        in one process too. 100 MB in 16 partitions on a busy machine: by partitions 1.8 to 2.3 times as long as
         from partitions in memory, in one task 0.7 times (`benchmarks/dask_frames.py`).
         """
         plan, partitions = self.plan, list(self._partitions)
