@@ -31,6 +31,8 @@ CHUNK_BYTES = 128 << 20
 MERGE_BELOW_BYTES = 1 << 20
 """Segments smaller than this share a chunk with their neighbours."""
 
+SUFFIXES = (".cstore", ".abcd", ".colbin")
+
 _DECODED_ATTRS = frozenset(
     {
         "_FillValue",
@@ -53,7 +55,9 @@ _DECODED_ATTRS = frozenset(
 class ColstoreBackendEntrypoint(BackendEntrypoint):
     """Opens tables as Datasets: ``xr.open_dataset(path, engine="colstore")``."""
 
-    description = "Open column stores (.cstore) in xarray: local files, directories, patterns and URLs"
+    description = (
+        "Open column stores (.cstore, .abcd, .colbin) in xarray: local files, directories, patterns and URLs"
+    )
     supports_groups = False
     open_dataset_parameters = (
         "filename_or_obj",
@@ -76,6 +80,11 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         "mmap",
         "backend",
         "max_workers",
+        "strict",
+        "table",
+        "errors",
+        "max_rows",
+        "max_decoded_bytes",
     )
 
     def open_dataset(
@@ -101,6 +110,11 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         mmap: bool = True,
         backend: str | None = None,
         max_workers: int | None = None,
+        strict: bool = False,
+        table: str | None = None,
+        errors: Literal["strict", "surrogateescape"] = "strict",
+        max_rows: int | None = None,
+        max_decoded_bytes: int | None = None,
     ) -> xr.Dataset:
         """Open a table lazily: only headers are read.
 
@@ -115,7 +129,8 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
             xarray's CF decoding, for variables whose attributes ask for it. Native times need none.
         concat_characters
             Without effect: the columns of a table have no character dimension.
-        storage_options, filesystem, ignore_manifest, on_mismatch, on_empty_file, mmap, backend, max_workers
+        storage_options, filesystem, ignore_manifest, on_mismatch, on_empty_file, mmap, backend, max_workers, strict, \
+        table, errors, max_rows, max_decoded_bytes
             As in `colstore_io.open`.
         columns : str or sequence of str, optional
             Columns to open, in this order. Default: all.
@@ -146,9 +161,9 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         if mask not in (None, "variable"):
             raise ValueError(f"mask must be 'variable' or None, got {mask!r}")
         if isinstance(filename_or_obj, Table):
-            table, owned = filename_or_obj, False
+            opened, owned = filename_or_obj, False
         else:
-            table = api.open(
+            opened = api.open(
                 filename_or_obj,
                 storage_options=storage_options,
                 filesystem=filesystem,
@@ -158,10 +173,15 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
                 mmap=mmap,
                 backend=backend,
                 max_workers=max_workers,
+                strict=strict,
+                table=table,
+                errors=errors,
+                max_rows=max_rows,
+                max_decoded_bytes=max_decoded_bytes,
             )
             owned = True
         try:
-            dataset = _dataset(table.readable_source(), columns, drop_variables, row_dim, index, mask)
+            dataset = _dataset(opened.readable_source(), columns, drop_variables, row_dim, index, mask)
             if _asks_for_decoding(dataset):
                 dataset = xr.decode_cf(
                     dataset,
@@ -176,13 +196,13 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
                 dataset = _with_index(dataset, index)
         except BaseException:
             if owned:
-                table.close()
+                opened.close()
             raise
-        dataset.set_close(table.close if owned else None)
+        dataset.set_close(opened.close if owned else None)
         return dataset
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Return True for names that end in ``.cstore``, and for local files and bytes that begin like one."""
+        """Return True for names with one of our suffixes, and for local files and bytes that begin like one."""
         tables = sys.modules.get("colstore_io.tables")  # a table of ours cannot exist without it
         if tables is not None and isinstance(filename_or_obj, tables.Table):
             return True
@@ -193,13 +213,13 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         if not isinstance(filename_or_obj, (str, os.PathLike)):
             return False
         path = os.fspath(filename_or_obj)
-        if path.endswith(".cstore"):
+        if path.endswith(SUFFIXES):
             return True
         if "://" in path:
             return False
         try:
             if os.path.isdir(path):
-                return any(name.endswith(".cstore") for name in os.listdir(path))
+                return any(name.endswith(SUFFIXES) for name in os.listdir(path))
             with open(path, "rb") as file:
                 return _is_magic(file.read(8))
         except OSError:
@@ -207,9 +227,9 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
 
 
 def _is_magic(head: bytes) -> bool:
-    from colstore_io.formats.cstore.header import MAGIC
+    from colstore_io.formats import known_formats
 
-    return head == MAGIC
+    return any(head.startswith(known.magic) for known in known_formats())
 
 
 def _names(source: Source, columns: Any, drop_variables: Any, index: str | None) -> list[str]:
