@@ -35,8 +35,8 @@ class ChunkCache:
 
     Notes
     -----
-    Holds at most ``config.get_decoded_cache_bytes()``; the least recently used goes first. Safe in threads. What is kept
-    is read-only, and callers hand out copies of it.
+    Holds at most ``config.get_decoded_cache_bytes()``; the least recently used goes first. Safe in threads.
+    What is kept is read-only, and callers hand out copies of it.
     """
 
     __slots__ = ("_asked", "_bytes", "_kept", "_lock")

@@ -71,8 +71,8 @@ class Preview:
     ----------
     values : ndarray, pyarrow.Array or dict
         The data of the window. Of a column what ``array()`` gives. Of a table a structured array, or a dict of arrays
-        by name where a column that is nullable or of variable length, or a repeated name, rules that out. Indexing, iteration and attributes of
-        arrays (``dtype``, ``tolist``, ...) are passed on to it.
+        by name where a column that is nullable or of variable length, or a repeated name, rules that out. Indexing,
+        iteration and attributes of arrays (``dtype``, ``tolist``, ...) are passed on to it.
 
     Warns
     -----

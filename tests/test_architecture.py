@@ -15,7 +15,7 @@ FLOORS = [
     ("formats",),
     ("segments", "selection"),
     ("predicate", "ingest", "writing"),
-    ("chunk_cache", "plan", "dataset", "opening"),
+    ("chunk_cache", "plan", "dataset", "opening", "messageruns"),
     ("cold", "decoding", "gather", "materialise", "ranges", "reductions"),
     ("rows", "convert", "convert_pandas", "feeding", "plain", "preview"),
     ("column", "views", "tables"),
