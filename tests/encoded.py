@@ -17,10 +17,10 @@ ENCODED = (".abcd", ".colbin")
 WORDS = ("", "a", "bb", "zebra", "ñandú", "z" * 40, "same", "naïve ☃")
 
 
-def random_table(seed: int, n_rows: int, *, first: int = 0) -> pa.Table:
+def random_table(seed: int, n_rows: int, *, first: int = 0, nulls: float | None = None) -> pa.Table:
     """Return rows [first, first + n_rows) of a table whose `n` counts them; nulls, NaN, empty text, few words."""
     rng = np.random.default_rng((seed, first))
-    null = rng.random(n_rows) < rng.choice([0.0, 0.3, 0.9])
+    null = rng.random(n_rows) < (rng.choice([0.0, 0.3, 0.9]) if nulls is None else nulls)
     words = np.array(WORDS)[: rng.integers(1, len(WORDS) + 1)]
     text = words[rng.integers(0, len(words), n_rows)].tolist()
     x = rng.standard_normal(n_rows)

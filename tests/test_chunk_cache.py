@@ -19,7 +19,7 @@ N = 400
 
 @pytest.fixture(params=ENCODED)
 def data(request, tmp_path):
-    table = random_table(3, N)
+    table = random_table(3, N, nulls=0.3)
     with cs.open(write(table, tmp_path / f"t{request.param}", 100)) as ds:
         yield ds, table
 

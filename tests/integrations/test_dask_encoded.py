@@ -31,11 +31,11 @@ def suffix(request):
     return request.param
 
 
-@pytest.fixture(scope="module", params=range(4))
+@pytest.fixture(scope="module", params=range(2))
 def data(request, suffix, tmp_path_factory):
     """A pattern of files and the frame that they hold."""
     folder = tmp_path_factory.mktemp("encoded")
-    counts = ([100], [70, 0, 31], [40, 41], [9])[request.param]
+    counts = ([70, 0, 31], [100])[request.param]
     counts = [count for count in counts if count or suffix == ".cstore"]
     table = write_files(folder, suffix, request.param, counts, 25)
     path = str(folder / f"*{suffix}")
@@ -100,9 +100,10 @@ def test_conditions_move_into_the_reader_and_keep_the_rows_of_pandas(data, numbe
     assert not list(filtered.optimize(fuse=False).expr.find_operations(Filter))
     wanted = frame[condition(frame).fillna(False).astype(bool)][["n", "note", "raw"]]
     equal(filtered.compute(), wanted)
-    with dask.config.set({"colstore-io.dask-expression": False}):
-        plain = read_colstore(path, blocksize=500)
-        equal(plain[condition(plain)][["n", "note", "raw"]].compute(), wanted)
+    if number % 4 == 0:  # what Dask's public function gives
+        with dask.config.set({"colstore-io.dask-expression": False}):
+            plain = read_colstore(path, blocksize=500)
+            equal(plain[condition(plain)][["n", "note", "raw"]].compute(), wanted)
 
 
 @pytest.mark.parametrize("string", [True, False])

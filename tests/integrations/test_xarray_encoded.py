@@ -18,7 +18,7 @@ N = 600
 
 @pytest.fixture(scope="module", params=ENCODED)
 def data(request, tmp_path_factory):
-    table = random_table(3, N)
+    table = random_table(3, N, nulls=0.3)
     return write(table, tmp_path_factory.mktemp("xarray") / f"t{request.param}", 100), table
 
 
