@@ -52,15 +52,10 @@ def materialise(
         for field in fields:
             refuse_nullable(field, "out=")
     return [
-<<<<<<< HEAD
-        arrays.arrow_array(field, *data) if isinstance(data, tuple) else data
+        as_given(field, data)
         for field, data in zip(
             fields, read_fields(source, rows, positions, out, dictionaries=dictionaries), strict=True
         )
-=======
-        as_given(field, data)
-        for field, data in zip(fields, read_fields(source, rows, positions, out), strict=True)
->>>>>>> main
     ]
 
 

@@ -23,9 +23,10 @@ from colstore_io.fields import Field, Schema
 from colstore_io.materialise import materialise, view_without_copy
 from colstore_io.predicate import Predicate
 from colstore_io.rows import select_matching
-<<<<<<< HEAD
-from colstore_io.selection import Mask, Range, RowSelection
+from colstore_io.selection import Index, Mask, Range, RowSelection
 from colstore_io.storage import ByteFile, LocalFile
+
+from ._dask_folders import FolderColumns
 
 __all__ = [
     "FramePart",
@@ -36,14 +37,6 @@ __all__ = [
     "selected_rows",
     "shared_file",
 ]
-=======
-from colstore_io.selection import Index, Mask, Range, RowSelection
-from colstore_io.storage.local import LocalFile
-
-from ._dask_folders import FolderColumns
-
-__all__ = ["FramePart", "FrameReader", "FrameTypes", "has_categories", "index_bounds", "selected_rows"]
->>>>>>> main
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +94,8 @@ def _rebuild_part(
     Nobody closes the files of a part. A file that was replaced meanwhile has another token, or is the old one that is
     still open, whose contents are those that were planned.
     """
-<<<<<<< HEAD
     source.files = tuple(shared_file(file) for file in source.files)
-    return FramePart(source, runs, first_row)
-=======
-    source.files = tuple(_shared_file(file) if isinstance(file, LocalFile) else file for file in source.files)
     return FramePart(source, runs, first_row, codes)
->>>>>>> main
 
 
 def shared_file(file: ByteFile) -> ByteFile:
@@ -245,7 +233,7 @@ class FrameReader:
         source, names = part.source, self.names
         positions = [source.schema.index(name) for name in self._stored(names)]
         picked = Index(np.ascontiguousarray(rows))
-        values = materialise(source, picked, positions)
+        values = materialise(source, picked, positions, dictionaries=self.types.categories)
         codes = {} if self.folders is None else self._codes(names, part, picked)
         fields = [source.schema.fields[p] for p in positions]
         return self._frame(names, fields, values, pd.Index(rows + part.first_row), codes)

@@ -32,11 +32,8 @@ from colstore_io.predicate import Expr
 from colstore_io.predicate.query import from_dnf
 from colstore_io.tables import Table
 
-<<<<<<< HEAD
 from ._dask_bag import read_colbin_bag
-=======
 from ._dask_folders import Folders
->>>>>>> main
 from ._dask_frame import FrameReader, FrameTypes, has_categories, index_bounds
 from ._dask_plan import FramePlan, RowFilter
 from ._dask_write import register, to_colstore

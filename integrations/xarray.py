@@ -59,16 +59,8 @@ _DECODED_ATTRS = frozenset(
 class ColstoreBackendEntrypoint(BackendEntrypoint):
     """Opens tables and grid containers as Datasets: ``xr.open_dataset(path, engine="colstore")``."""
 
-    description = (
-<<<<<<< HEAD
-        "Open column stores (.cstore, .abcd, .colbin) in xarray: local files, directories, patterns and URLs"
-    )
-    supports_groups = False
-=======
-        "Open column stores (.cstore) in xarray: tables and N-D grid containers, local files and URLs"
-    )
+    description = "Open .cstore, .abcd and .colbin files in xarray: tables and N-D grid containers, local files and URLs"
     supports_groups = True
->>>>>>> main
     open_dataset_parameters = (
         "filename_or_obj",
         "drop_variables",
@@ -90,15 +82,12 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         "mmap",
         "backend",
         "max_workers",
-<<<<<<< HEAD
         "strict",
         "table",
         "errors",
         "max_rows",
         "max_decoded_bytes",
-=======
         "group",
->>>>>>> main
     )
 
     def open_dataset(
@@ -124,15 +113,12 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         mmap: bool = True,
         backend: str | None = None,
         max_workers: int | None = None,
-<<<<<<< HEAD
         strict: bool = False,
         table: str | None = None,
         errors: Literal["strict", "surrogateescape"] = "strict",
         max_rows: int | None = None,
         max_decoded_bytes: int | None = None,
-=======
         group: str | None = None,
->>>>>>> main
     ) -> xr.Dataset:
         """Open a table, or an N-D grid container, lazily: only headers are read, or the manifest.
 
@@ -161,7 +147,6 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         mask : {"variable"}, optional
             How nulls are shown. By default in the values: NaN, NaT; integers become floats. With ``"variable"``
             values keep their stored dtype, and ``NAME_mask`` is True where there is none.
-
         group : str, optional
             Of a grid container: path of the group to open, such as ``"model/ocean"``.
 
@@ -219,9 +204,9 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         if mask not in (None, "variable"):
             raise ValueError(f"mask must be 'variable' or None, got {mask!r}")
         if isinstance(filename_or_obj, Table):
-            opened, owned = filename_or_obj, False
+            held, owned = filename_or_obj, False
         else:
-            opened = api.open(
+            held = api.open(
                 filename_or_obj,
                 storage_options=storage_options,
                 filesystem=filesystem,
@@ -239,7 +224,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
             )
             owned = True
         try:
-            dataset = _dataset(opened.readable_source(), columns, drop_variables, row_dim, index, mask)
+            dataset = _dataset(held.readable_source(), columns, drop_variables, row_dim, index, mask)
             if _asks_for_decoding(dataset):
                 dataset = xr.decode_cf(
                     dataset,
@@ -254,9 +239,9 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
                 dataset = _with_index(dataset, index)
         except BaseException:
             if owned:
-                opened.close()
+                held.close()
             raise
-        dataset.set_close(opened.close if owned else None)
+        dataset.set_close(held.close if owned else None)
         return dataset
 
     def open_groups_as_dict(
@@ -318,12 +303,8 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         return tree
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-<<<<<<< HEAD
-        """Return True for names with one of our suffixes, and for local files and bytes that begin like one."""
-=======
-        """Return True for names that end in ``.cstore``, for local files and bytes that begin like one, and for
-        local directories with a manifest or with such files."""
->>>>>>> main
+        """Return True for names with one of our suffixes, for local files and bytes that begin like one, and for local
+        directories with a manifest or with such files."""
         tables = sys.modules.get("colstore_io.tables")  # a table of ours cannot exist without it
         if tables is not None and isinstance(filename_or_obj, tables.Table):
             return True
@@ -340,13 +321,9 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
             return False
         try:
             if os.path.isdir(path):
-<<<<<<< HEAD
-                return any(name.endswith(SUFFIXES) for name in os.listdir(path))
-=======
                 return any(
-                    name.endswith(".cstore") or _GENERATION.fullmatch(name) for name in os.listdir(path)
+                    name.endswith(SUFFIXES) or _GENERATION.fullmatch(name) for name in os.listdir(path)
                 )
->>>>>>> main
             with open(path, "rb") as file:
                 return _is_magic(file.read(8))
         except OSError:

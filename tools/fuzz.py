@@ -214,9 +214,7 @@ def run_random(runner: Runner, seed: int, *, runs: int | None, seconds: float | 
         if (runs is not None and number >= runs) or (stop is not None and time.monotonic() > stop):
             return
         outcome = _DIGITS.sub("0", runner(data))
-        if (
-            outcome not in known and len(known) < 4096
-        ):  # something that no input did before is worth a second look
+        if outcome not in known and len(known) < 4096:  # something that no input did before is worth a second look
             known.add(outcome)
             corpus.append(data)
 
@@ -264,13 +262,7 @@ def _work_with_atheris(arguments: argparse.Namespace, slot: Slot) -> NoReturn:
         limit_memory()
         bound = [f"-max_total_time={arguments.seconds:.0f}"] if arguments.seconds else []
         bound += [f"-runs={arguments.runs}"] if arguments.runs else []
-        fixed = [
-            f"-seed={arguments.seed + 1}",
-            f"-max_len={MAX_INPUT}",
-            "-rss_limit_mb=0",
-            "-timeout=60",
-            "-verbosity=0",
-        ]
+        fixed = [f"-seed={arguments.seed + 1}", f"-max_len={MAX_INPUT}", "-rss_limit_mb=0", "-timeout=60", "-verbosity=0"]
 
         def one(data: bytes) -> None:
             runner(data)
@@ -298,15 +290,7 @@ def supervise(arguments: argparse.Namespace, targets: list[str], folder: Path) -
     while left:
         path = folder / f"slot-{len(left)}"
         slot = Slot(path)
-        command = [
-            sys.executable,
-            __file__,
-            "--worker",
-            "--slot",
-            str(path),
-            "--crashes",
-            str(arguments.crashes),
-        ]
+        command = [sys.executable, __file__, "--worker", "--slot", str(path), "--crashes", str(arguments.crashes)]
         command += ["--engine", arguments.engine, "--seed", str(arguments.seed)]
         command += ["--seconds", str(arguments.seconds)] if arguments.seconds else []
         command += ["--runs", str(arguments.runs)] if arguments.runs else []
@@ -348,19 +332,13 @@ def _watch(command: list[str], slot: Slot) -> int:
 
 def parse_arguments() -> argparse.Namespace:
     """Return the command line; ``targets`` are the chosen ones."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", action="append", help="only this one; may be given several times")
     parser.add_argument("--seconds", type=float, help="for each target; 60 unless --runs is given")
-    parser.add_argument(
-        "--runs", type=int, help="inputs for each target, fewer of those that read whole files"
-    )
+    parser.add_argument("--runs", type=int, help="inputs for each target, fewer of those that read whole files")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--engine", choices=("auto", "atheris", "random"), default="auto")
-    parser.add_argument(
-        "--crashes", type=Path, default=CRASHES, help="folder for inputs that broke a promise"
-    )
+    parser.add_argument("--crashes", type=Path, default=CRASHES, help="folder for inputs that broke a promise")
     parser.add_argument("--input", type=Path, help="run this one input of the one --target again")
     parser.add_argument("--report", type=Path, help="JSON file with the counts of passed and failed targets")
     parser.add_argument("--list", action="store_true", help="print the names of the targets")
@@ -403,9 +381,7 @@ def main() -> None:
     if arguments.report:
         counts: dict[str, Any] = {"passed": len(targets) - len(bad), "failed": len(bad)}
         arguments.report.write_text(json.dumps(counts) + "\n", encoding="utf-8")
-    print(
-        f"fuzzing ({arguments.engine}): {'findings in ' + ', '.join(sorted(bad)) if bad else 'nothing found'}"
-    )
+    print(f"fuzzing ({arguments.engine}): {'findings in ' + ', '.join(sorted(bad)) if bad else 'nothing found'}")
     sys.exit(1 if bad else 0)
 
 
