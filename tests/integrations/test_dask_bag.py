@@ -156,7 +156,7 @@ def test_damage_is_told_with_message_and_file(tmp_path):
 
 def test_other_files_and_options_are_refused(tmp_path):
     cs.store({"a": [1]}, tmp_path / "a.abcd").close()
-    with pytest.raises(FormatError, match="no log of messages"):
+    with pytest.raises(FormatError, match="not a log of messages"):
         read_colbin_bag(tmp_path / "a.abcd")
     path = write(tmp_path / "a.colbin", range(5))
     with pytest.raises(TypeError, match="max_rwos"):
