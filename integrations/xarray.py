@@ -35,7 +35,7 @@ CHUNK_BYTES = 128 << 20
 MERGE_BELOW_BYTES = 1 << 20
 """Segments smaller than this share a chunk with their neighbours."""
 
-SUFFIXES = (".cstore", ".abcd", ".colbin")
+_SUFFIXES = (".cstore", ".abcd", ".colbin")
 
 _DECODED_ATTRS = frozenset(
     {
@@ -59,7 +59,9 @@ _DECODED_ATTRS = frozenset(
 class ColstoreBackendEntrypoint(BackendEntrypoint):
     """Opens tables and grid containers as Datasets: ``xr.open_dataset(path, engine="colstore")``."""
 
-    description = "Open .cstore, .abcd and .colbin files in xarray: tables and N-D grid containers, local files and URLs"
+    description = (
+        "Open .cstore, .abcd and .colbin files in xarray: tables and grid containers, local files and URLs"
+    )
     supports_groups = True
     open_dataset_parameters = (
         "filename_or_obj",
@@ -303,8 +305,8 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         return tree
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Return True for names with one of our suffixes, for local files and bytes that begin like one, and for local
-        directories with a manifest or with such files."""
+        """Return True for names with a suffix of ours, for local files and bytes that begin like such files, and for
+        local directories with a manifest or with such files."""
         tables = sys.modules.get("colstore_io.tables")  # a table of ours cannot exist without it
         if tables is not None and isinstance(filename_or_obj, tables.Table):
             return True
@@ -315,14 +317,14 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         if not isinstance(filename_or_obj, (str, os.PathLike)):
             return False
         path = os.fspath(filename_or_obj)
-        if path.endswith(SUFFIXES):
+        if path.endswith(_SUFFIXES):
             return True
         if "://" in path:
             return False
         try:
             if os.path.isdir(path):
                 return any(
-                    name.endswith(SUFFIXES) or _GENERATION.fullmatch(name) for name in os.listdir(path)
+                    name.endswith(_SUFFIXES) or _GENERATION.fullmatch(name) for name in os.listdir(path)
                 )
             with open(path, "rb") as file:
                 return _is_magic(file.read(8))
@@ -333,7 +335,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
 def _open_store(store: ColstoreDataStore, *, drop_variables: Any = None, **decoders: Any) -> xr.Dataset:
     """Return the Dataset of a store; reads no data but what xarray puts into indexes later."""
     try:
-        variables, attrs = store.get_variables(), store.get_attrs()
+        variables, attrs = store.named_variables(), store.get_attrs()
         # xarray looks at the first value of every object array, in case it is a date. Text shows it empty strings.
         texts = {
             name: variable
@@ -389,7 +391,7 @@ def _may_be_grid(path: Any, filesystem: Any) -> bool:
 def _is_magic(head: bytes) -> bool:
     from colstore_io.formats import known_formats
 
-    return any(head.startswith(known.magic) for known in known_formats())
+    return any(head.startswith(one.magic) for one in known_formats())
 
 
 def _names(source: Source, columns: Any, drop_variables: Any, index: str | None) -> list[str]:

@@ -111,7 +111,7 @@ class Update(Uncopyable):
         if self._closed:
             raise ValueError(f"the writer of {self.path} is closed")
         for batch in self._batches(data):
-            self._pending.append(batch)
+            self._pending.append(batch.owned())  # the caller may fill its arrays anew before the commit
             rows = sum(pending.n_rows for pending in self._pending)
             if rows >= ROW_GROUP_ROWS or _nbytes(self._pending) >= ROW_GROUP_BYTES:
                 self.commit()
@@ -159,7 +159,8 @@ def append_encoded(path: str | os.PathLike[str], data: Any, **options: Any) -> s
         If the rows do not fit.
     """
     with Update(path, **options) as update:
-        batches = list(update._batches(data))
+        # A stream may fill the same arrays anew for each of its batches.
+        batches = [batch.owned() if is_stream(data) else batch for batch in update._batches(data)]
         if any(batch.schema.names != update.schema.names for batch in batches):
             raise SchemaMismatchError(f"{update.path} has columns {update.schema.names}")
         update._pending.extend(batches)
