@@ -36,6 +36,7 @@ MERGE_BELOW_BYTES = 1 << 20
 """Segments smaller than this share a chunk with their neighbours."""
 
 _SUFFIXES = (".cstore", ".abcd", ".colbin")
+
 _DECODED_ATTRS = frozenset(
     {
         "_FillValue",
@@ -59,7 +60,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
     """Opens tables and grid containers as Datasets: ``xr.open_dataset(path, engine="colstore")``."""
 
     description = (
-        "Open column stores (.cstore) in xarray: tables and N-D grid containers, local files and URLs"
+        "Open .cstore, .abcd and .colbin files in xarray: tables and grid containers, local files and URLs"
     )
     supports_groups = True
     open_dataset_parameters = (
@@ -83,6 +84,11 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         "mmap",
         "backend",
         "max_workers",
+        "strict",
+        "table",
+        "errors",
+        "max_rows",
+        "max_decoded_bytes",
         "group",
     )
 
@@ -109,6 +115,11 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         mmap: bool = True,
         backend: str | None = None,
         max_workers: int | None = None,
+        strict: bool = False,
+        table: str | None = None,
+        errors: Literal["strict", "surrogateescape"] = "strict",
+        max_rows: int | None = None,
+        max_decoded_bytes: int | None = None,
         group: str | None = None,
     ) -> xr.Dataset:
         """Open a table, or an N-D grid container, lazily: only headers are read, or the manifest.
@@ -124,7 +135,8 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
             xarray's CF decoding, for variables whose attributes ask for it. Native times need none.
         concat_characters
             Without effect: the columns of a table have no character dimension.
-        storage_options, filesystem, ignore_manifest, on_mismatch, on_empty_file, mmap, backend, max_workers
+        storage_options, filesystem, ignore_manifest, on_mismatch, on_empty_file, mmap, backend, max_workers, strict, \
+        table, errors, max_rows, max_decoded_bytes
             As in `colstore_io.open`.
         columns : str or sequence of str, optional
             Columns to open, in this order. Default: all.
@@ -137,7 +149,6 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         mask : {"variable"}, optional
             How nulls are shown. By default in the values: NaN, NaT; integers become floats. With ``"variable"``
             values keep their stored dtype, and ``NAME_mask`` is True where there is none.
-
         group : str, optional
             Of a grid container: path of the group to open, such as ``"model/ocean"``.
 
@@ -195,9 +206,9 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         if mask not in (None, "variable"):
             raise ValueError(f"mask must be 'variable' or None, got {mask!r}")
         if isinstance(filename_or_obj, Table):
-            table, owned = filename_or_obj, False
+            held, owned = filename_or_obj, False
         else:
-            table = api.open(
+            held = api.open(
                 filename_or_obj,
                 storage_options=storage_options,
                 filesystem=filesystem,
@@ -207,10 +218,15 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
                 mmap=mmap,
                 backend=backend,
                 max_workers=max_workers,
+                strict=strict,
+                table=table,
+                errors=errors,
+                max_rows=max_rows,
+                max_decoded_bytes=max_decoded_bytes,
             )
             owned = True
         try:
-            dataset = _dataset(table.readable_source(), columns, drop_variables, row_dim, index, mask)
+            dataset = _dataset(held.readable_source(), columns, drop_variables, row_dim, index, mask)
             if _asks_for_decoding(dataset):
                 dataset = xr.decode_cf(
                     dataset,
@@ -225,9 +241,9 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
                 dataset = _with_index(dataset, index)
         except BaseException:
             if owned:
-                table.close()
+                held.close()
             raise
-        dataset.set_close(table.close if owned else None)
+        dataset.set_close(held.close if owned else None)
         return dataset
 
     def open_groups_as_dict(
