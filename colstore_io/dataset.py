@@ -100,8 +100,9 @@ QUICK_ROWS = 4096
 
 _MANY_FILES = 8
 SIZES_GOOD_SECONDS = 0.002
-"""How long a look at sizes is believed in by small reads and reads of many files. A file can be cut at any moment after
-a look too; a system call for each small read takes longer than the read."""
+"""How long a look at the sizes of many files is believed in, and the descriptor of one file taken for its own.
+
+A file can be cut at any moment after a look too. The size of a single file is asked for before every read."""
 
 
 class Source:
@@ -387,7 +388,8 @@ class Source:
         Notes
         -----
         Microseconds count here: a NumPy slice of a mapped file, copied, takes one. For `SIZES_GOOD_SECONDS` after
-        this, views read by the column in `quick_columns` without coming here (`kernels.shortcuts`).
+        this, views read by the column in `quick_columns` without coming here (`kernels.shortcuts`); it asks for the
+        size of the file before every read.
         """
         try:
             column = self.quick_columns[part]

@@ -25,15 +25,15 @@ class QuickColumn:
     def __init__(
         self, table: SegmentTable, keep: object, dtype: np.dtype[Any], end: int, most: int
     ) -> None: ...
-    def look(self, fd: int, sized_seconds: float, warm_seconds: float) -> bool:
+    def look(self, fd: int, known_seconds: float, warm_seconds: float) -> bool:
         """Look at the size of the file and, where it is long enough, allow reads for a while.
 
         Parameters
         ----------
         fd : int
-            An open descriptor of the file.
-        sized_seconds : float
-            How long the size is believed in.
+            An open descriptor of the file. Reads ask it for the size, each one.
+        known_seconds : float
+            How long it may be used before it is looked up again: descriptors are closed and opened to keep few.
         warm_seconds : float
             How long the column is known to be in memory: scattered rows are read only meanwhile.
 
@@ -53,7 +53,7 @@ class QuickColumn:
         Returns
         -------
         ndarray, shape (k,), or None
-            A new array. None when this is somebody else's business: the last look is too old, a row is out of range,
+            A new array. None when this is somebody else's business: the last look is too old, the file too short, a row is out of range,
             no row or more than `most`, a step other than 1, an array that is not one of aligned int64.
 
         Raises

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import time
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import colstore_io as cs
-from colstore_io.dataset import SIZES_GOOD_SECONDS
 from colstore_io.kernels import segments as compiled
 from colstore_io.kernels import shortcuts
 
@@ -104,7 +102,6 @@ def test_a_file_cut_between_two_reads_is_an_error(tmp_path, key):
         for _ in range(3):
             assert len(table[key, "a"].array()) == 10
         os.truncate(path, os.path.getsize(path) - 8)
-        time.sleep(2 * SIZES_GOOD_SECONDS)
         with pytest.raises(cs.FormatError):
             table[key, "a"].array()
 
