@@ -37,6 +37,7 @@ FAMILIES = {
     "xarray": "xarray",
     "columns": "The columns format, comparison workload",
     "columns_real": "The columns format, real tables",
+    "colbin": "colbin: records, tables, columns",
 }
 COLOURS = {  # Okabe-Ito, told apart by colour-blind readers too; limits are hollow
     "ours": "#0072b2",
@@ -54,6 +55,18 @@ COLOURS = {  # Okabe-Ito, told apart by colour-blind readers too; limits are hol
     "h5py": "#999999",
     "raw": "#b15928",
     "zarr": "#e69f00",
+    # codecs of the family colbin, which meet none of the above
+    "msgspec_array": "#d55e00",
+    "msgspec_struct": "#e69f00",
+    "msgspec_slots": "#f0e442",
+    "msgspec_json": "#999999",
+    "protobuf_upb": "#cc79a7",
+    "orjson": "#009e73",
+    "pickle": "#b15928",
+    "arrow": "#009e73",
+    "arrow_lz4": "#56b4e9",
+    "arrow_zstd": "#d55e00",
+    "parquet_delta": "#cc79a7",
     "limit": "#000000",
     "limit_c": "#000000",
 }

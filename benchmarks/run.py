@@ -4,6 +4,7 @@
     python benchmarks/run.py --list                   # which workloads and systems there are
     python benchmarks/run.py --only gather,mask_50    # workloads, or groups: core records cold dask columns ...
     python benchmarks/run.py --systems ours,colstore --rows 10e6 --rounds 11
+    python benchmarks/run.py --only colbin --rows 1e5 # records, tables and columns as colbin; rows play no part
     python benchmarks/run.py --record                 # on a quiet machine: the numbers that later runs compare with
 
 Prints one table per workload: median, ratio to the best peer (over 1: slower than it), to the limit (the same work by
@@ -37,7 +38,10 @@ from workloads import WORKLOADS, Bench, Workload
 
 RECORD = Path(__file__).with_name("results.json")
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
-PACKAGES = ("colstore_io", "colstore", "numpy", "pyarrow", "dask", "xarray", "zarr", "h5netcdf", "netCDF4")
+PACKAGES = (
+    *("colstore_io", "colstore", "numpy", "pyarrow", "dask", "xarray", "zarr", "h5netcdf", "netCDF4"),
+    *("msgspec", "protobuf", "orjson"),
+)
 
 
 def _source(kind: str, system: System, writer: System, bench: Bench) -> Any:
@@ -88,7 +92,12 @@ def _measure(
 ) -> tuple[list[report.Row], list[str]]:
     """Return the rows of one workload, and why systems were left out."""
     jobs, handles = [], []
-    for system in systems.values():
+    if workload.jobs is not None:
+        jobs = list(workload.jobs())
+        for job in jobs:
+            if job.problem:
+                print(f"  ! LEFT OUT: {job.system}: {job.problem}", file=sys.stderr)
+    for system in systems.values() if workload.jobs is None else ():
         if any(getattr(system, need, None) in (None, "") for need in workload.needs):
             continue
         writer = systems.get(system.files_of, system)

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,9 @@ from typing import Any
 
 import columns_tables
 import numpy as np
+from colbin_family import colbin_workloads
 from limits import Outputs, compiled_rows, has_compiled_rows, numpy_rows
+from measure import Job
 from probe import checksum, run_probe
 from systems import Columns, System
 
@@ -173,12 +175,15 @@ class Workload:
     limit : callable (bench) -> anything, the same work by NumPy on arrays in memory; None where there is no such
     limit_c : callable (bench) -> anything or None, the same compiled; None where there is no such
     prepare : callable (system, bench), untimed, before each call
-    unit : {"s", "x result", "B/row"}
-        Of the samples. "x result": bytes for each byte of the result; `call` checks its result itself.
     target : float or None
         What our ratio to Parquet with zstd must not pass.
+    unit : {"s", "x result", "B/row", "bytes"}
+        Of the samples. "B/row" and "bytes": of one row. "x result": bytes for each byte of the result; `call` checks
+        its result itself.
     measures_itself : bool
         `call` checks its result and returns the sample.
+    jobs : callable () -> jobs, results checked, or None
+        For families whose systems are of another kind: everything above but `unit` is left out.
     """
 
     name: str
@@ -194,6 +199,7 @@ class Workload:
     unit: str = "s"
     measures_itself: bool = False
     target: float | None = None
+    jobs: Callable[[], Iterable[Job]] | None = None
 
 
 WORKLOADS: dict[str, Workload] = {}
@@ -678,3 +684,5 @@ add(
 )
 for _name in columns_tables.REAL:
     _add_columns(f"{_name}_", "columns_real", _name, {})
+for _name, (_unit, _make_jobs) in colbin_workloads().items():
+    add(_name, "colbin", "", "none", None, unit=_unit, jobs=_make_jobs)

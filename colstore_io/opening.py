@@ -223,13 +223,14 @@ def _locate(path: Any, options: OpenOptions) -> tuple[str, Sequence[Location], _
         location = found.locations[0]
         if _GENERATION.fullmatch(location.path.rpartition("/")[2]):
             generation = manifest.read_generation(location)
+            manifest.check_table(generation, location.spelling)
             return "dataset", manifest.member_locations(generation, location), _partitions(generation)
         return "file", found.locations, ()
     if found.kind == "directory" and found.root is not None and not options.ignore_manifest:
         # The listing that found the members has told whether there is a manifest at all.
         names = (location.path.rpartition("/")[2] for location in found.hidden)
         known = any(_GENERATION.fullmatch(name) for name in names)
-        newest = manifest.newest_generation(found.root) if known else None
+        newest = manifest.newest_table(found.root) if known else None
         if newest is not None:
             return "dataset", manifest.member_locations(newest, found.root), _partitions(newest)
     return "dataset", found.locations, ()

@@ -23,7 +23,7 @@ from .errors import FormatError, SchemaMismatchError
 from .fields import Field, Schema
 from .formats import Decoder, ShardMeta
 from .formats.siblings import Siblings
-from .segments import Segments, partition_rows
+from .segments import Segments, distinct, partition_rows
 
 __all__ = [
     "NO_VALIDITY",
@@ -258,7 +258,7 @@ class DatasetPlan:
             bounds.append(first + pieces[1:])
         rows = np.concatenate(bounds)
         # A file without rows has no partition, unless nothing has any: then there is one, and it is empty.
-        return np.unique(rows) if rows[-1] else np.zeros(2, np.int64)
+        return distinct(rows) if rows[-1] else np.zeros(2, np.int64)
 
     def restrict(
         self, low: int, high: int, names: Sequence[str], *, categories: Collection[str] = ()

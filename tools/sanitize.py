@@ -3,8 +3,8 @@
 * ``threads``: ThreadSanitizer on tests/kernels/driver.c, which runs the same inline kernels on plain threads (under
   libgomp, whose barriers it does not see, it reports races that are none).
 * ``driver``: AddressSanitizer and UndefinedBehaviorSanitizer, alignment included, on the same driver.
-* ``python``: the package, built with these two in a throw-away folder, passes tests/kernels and reads
-  damaged columns files.
+* ``python``: the package, built with these two in a throw-away folder, passes tests/kernels, and reads
+  damaged columns files, messages and logs.
 
 Needs GCC or Clang with its sanitizer libraries, and, for ``python``, what building the package needs.
 """
@@ -23,6 +23,11 @@ from count_instructions import ROOT, compile_driver, compiler
 
 ADDRESS = "address,undefined"
 THREADS = "4"
+HOSTILE = [
+    *(f"tests/formats/columns/test_{name}.py" for name in ("chunks", "damage", "gob", "tokenized")),
+    *(f"tests/formats/colbin/test_{name}.py" for name in ("codec_fences", "codec_laws", "log", "messages", "walk")),
+]
+"""Tests that hand damaged bytes to the kernels, besides those of tests/kernels."""
 
 
 def run(command: list[str], environment: dict[str, str], where: Path = ROOT) -> bool:
@@ -90,8 +95,7 @@ def run_python(cc: list[str], folder: Path) -> bool:
             "the sanitized package is not the one that is imported; an editable install hides it (make clean)"
         )
         return False
-    hostile = [f"tests/formats/columns/test_{name}.py" for name in ("chunks", "damage", "gob")]
-    pytest = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/kernels", *hostile]
+    pytest = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=900", "tests/kernels", *HOSTILE]
     return run([sys.executable, *pytest], environment)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..storage import ByteFile, Location
+    from .inspection import Inspection
 
 _OLDER_MAGICS = {
     b"COLS": "a columns file of v0.3.0 or v0.3.1 of its library (magic b'COLS'), which is not supported",
@@ -455,6 +456,10 @@ class Format(Protocol):
 
     def read_header(self, file: ByteFile, head: memoryview) -> FileHeader:
         """Return what the header of one file says, without looking at its records."""
+        ...
+
+    def inspect(self, file: ByteFile, head: memoryview) -> Inspection:
+        """Describe the parts of a file: one row for each record, chunk or message."""
         ...
 
     def verify_file(self, file: ByteFile) -> list[Problem]:
