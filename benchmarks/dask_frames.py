@@ -6,8 +6,9 @@
 
 ``inmem`` is a Dask frame whose partitions are in memory already: what Dask itself costs. Parquet is read from one file
 of a row group per partition with Dask's defaults (``none``, ``zstd``: the codec), and in the way that reads fastest
-(``none best``: one file per partition, the pyarrow file system, which has filter pushdown). ``ours plain`` has no
-statistics. Results are compared before anything is timed. Ratios carry over between machines, milliseconds do not.
+(``best``: one file per partition, the pyarrow file system, which has filter pushdown). ``ours plain`` has no
+statistics, ``ours columns`` is a columns file. ``text`` and ``many_files`` have tables of their own. Results are
+compared before anything is timed. Ratios carry over between machines, milliseconds do not.
 """
 
 from __future__ import annotations
@@ -57,14 +58,23 @@ def make(n: int, parts: int, root: Path) -> pd.DataFrame:
         with cs.recreate(root / f"{name}.cstore", statistics=statistics_) as writer:
             for first in range(0, n, rows):
                 writer.write({key: values[first : first + rows] for key, values in data.items()})
+    with cs.recreate(root / "columns.columns", statistics=True) as writer:
+        for first in range(0, n, rows):
+            writer.write({key: values[first : first + rows] for key, values in data.items()})
     table = pa.table(data)
     for codec in ("none", "zstd"):
         pq.write_table(table, root / f"{codec}.parquet", compression=codec, row_group_size=rows)
-    for folder in ("many_cstore", "many_parquet", "none_files"):
+    words = pa.table({"x": data["a"], "s": [f"word {k}" for k in data["k"].tolist()]})
+    with cs.recreate(root / "text.cstore", string_width={"s": 7}) as writer:
+        for first in range(0, n, rows):
+            writer.write(words.slice(first, rows))
+    pq.write_table(words, root / "text.parquet", compression="none", row_group_size=rows)
+    for folder in ("many_cstore", "many_parquet", "none_files", "zstd_files"):
         (root / folder).mkdir(exist_ok=True)
     for number, first in enumerate(range(0, n, rows)):
-        path = root / "none_files" / f"part.{number:04d}.parquet"
-        pq.write_table(table.slice(first, rows), path, compression="none")
+        for codec in ("none", "zstd"):
+            path = root / f"{codec}_files" / f"part.{number:04d}.parquet"
+            pq.write_table(table.slice(first, rows), path, compression=codec)
     few = min(n, 200_000) // SMALL_FILES
     for number in range(SMALL_FILES):
         piece = {key: data[key][number * few : (number + 1) * few] for key in ("a", "i")}
@@ -77,11 +87,15 @@ def systems(base: str, frame: pd.DataFrame, parts: int, *, remote: bool) -> dict
     found: dict[str, Callable[[], Any]] = {
         "ours": lambda: read_colstore(f"{base}/stats.cstore", blocksize=None),
         "ours plain": lambda: read_colstore(f"{base}/plain.cstore", blocksize=None),
+        "ours columns": lambda: read_colstore(f"{base}/columns.columns", blocksize=None),
         "none": lambda: dd.read_parquet(f"{base}/none.parquet", split_row_groups=True),
         "zstd": lambda: dd.read_parquet(f"{base}/zstd.parquet", split_row_groups=True),
     }
     if not remote:
-        found["none best"] = lambda: dd.read_parquet(f"{base}/none_files", filesystem="arrow", index=False)
+        for codec in ("none", "zstd"):
+            found[f"{codec} best"] = lambda codec=codec: dd.read_parquet(  # type: ignore[misc]
+                f"{base}/{codec}_files", filesystem="arrow", index=False
+            )
         in_memory = dd.from_pandas(frame, npartitions=parts)
         found["inmem"] = lambda: in_memory
     return found
@@ -96,12 +110,23 @@ def workloads(n: int) -> dict[str, Callable[[Any], Any]]:
         "mean": lambda df: df.a.mean().compute(),
         "sum_all": lambda df: float(df.sum().compute().sum()),
         "filter_mean": lambda df: df[df.b > 0.5].a.mean().compute(),
+        "filter_len": lambda df: float(len(df[(df.i >= low) & (df.i < high)])),
         "filter_1_percent": lambda df: df[(df.i >= low) & (df.i < high)].a.sum().compute(),
         "filter_scattered": lambda df: df[df.b > 2.3].a.compute().sum(),
         "groupby_mean": lambda df: df.groupby("k").a.mean().compute().sum(),
         "compute": lambda df: float(df.compute().c.sum()),
         "head": lambda df: float(df.head().a.sum()),
         "loc_1000": lambda df: float(df.a.loc[rows].compute().sum()) if df.known_divisions else None,
+    }
+
+
+def text(root: Path, parts: int) -> dict[str, Callable[[], Any]]:
+    ours, parquet = str(root / "text.cstore"), str(root / "text.parquet")
+    in_memory = dd.from_pandas(read_colstore(ours).compute(), npartitions=parts)
+    return {
+        "ours": lambda: float(read_colstore(ours, blocksize=None).compute().x.sum()),
+        "none": lambda: float(dd.read_parquet(parquet, split_row_groups=True).compute().x.sum()),
+        "inmem": lambda: float(in_memory.compute().x.sum()),
     }
 
 
@@ -172,6 +197,8 @@ def main() -> None:
         for name, work in chosen.items():
             medians = timed({k: (lambda o=o, work=work: work(o())) for k, o in places.items()}, args.rounds)
             show(name, medians)
+        if not args.only or "text" in args.only:
+            show("text", timed(text(root, args.parts), args.rounds))
         if not args.only or "many_files" in args.only:
             show("many_files", timed(many(root), args.rounds))
     print(f"load {os.getloadavg()[0]:.1f}")

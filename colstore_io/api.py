@@ -23,6 +23,7 @@ from .writing import writer as writing
 from .writing.appender import Appender
 from .writing.indexing import index
 from .writing.manifest import vacuum
+from .writing.publish import resolve_target
 
 __all__ = [
     "Info",
@@ -235,6 +236,7 @@ def store(
         )
         return Reader(path, storage_options=storage_options, **open_options)
     open_options = options
+    _refuse_encoder_options("store", options)
     OpenOptions.checked(**open_options)
     writing.store_file(
         data,
@@ -270,6 +272,25 @@ def _refuse_options(kind: str, **options: Any) -> None:
             raise TypeError(f"{name}= is an option of .cstore files; the {kind} format has nothing like it")
 
 
+def _refuse_encoder_options(function: str, options: Mapping[str, Any]) -> None:
+    """Refuse options that other formats have and `.cstore` files have not."""
+    for name in options:
+        for kind in encoded.ENCODERS:
+            if name in encoded.encoder_options(kind):
+                suffix = next(s for s, known in encoded.SUFFIXES.items() if known == kind)
+                raise TypeError(
+                    f"{name}= is an option of the {kind} format ({suffix}), and this is a .cstore file: "
+                    f"{function}() it with that suffix or format={kind!r}, or leave the option out"
+                )
+
+
+def _refuse_mode(function: str, options: Mapping[str, Any]) -> None:
+    if "mode" in options:
+        raise TypeError(
+            f"{function}() takes no mode=: create() makes a new file, recreate() replaces one, update() appends to one"
+        )
+
+
 def _split_options(kind: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the options of the format's encoder, and those of `open`."""
     known = encoded.encoder_options(kind)
@@ -297,8 +318,10 @@ def create(
 ) -> writing.Writer | encoded.EncodedWriter:
     """Start a new file and return its streaming writer; `FileExistsError` if the file exists.
 
-    The options are those of `store`.
+    The options are those of `store`. Files of encoded formats appear when the writer is closed; only the writers of
+    `.cstore` files, and those that `update` gives, have a `commit`.
     """
+    _refuse_mode("create", options)
     kind = _format_name(path, format)
     if kind != "cstore":
         _refuse_options(
@@ -312,6 +335,7 @@ def create(
         return encoded.EncodedWriter(
             path, kind, mode="create", nullable=nullable, storage_options=storage_options, **options
         )
+    _refuse_encoder_options("create", options)
     if options:
         raise TypeError(f"create() of a .cstore file takes no option {next(iter(options))!r}")
     return writing.Writer(
@@ -344,6 +368,7 @@ def recreate(
 
     Readers see the old file until the first commit; open ones keep it after that too. The options are those of `store`.
     """
+    _refuse_mode("recreate", options)
     kind = _format_name(path, format)
     if kind != "cstore":
         _refuse_options(
@@ -357,6 +382,7 @@ def recreate(
         return encoded.EncodedWriter(
             path, kind, mode="recreate", nullable=nullable, storage_options=storage_options, **options
         )
+    _refuse_encoder_options("recreate", options)
     if options:
         raise TypeError(f"recreate() of a .cstore file takes no option {next(iter(options))!r}")
     return writing.Writer(
@@ -463,7 +489,8 @@ def concat(
     ----------
     sources : list of paths, readers and datasets
     out : path, optional
-        Written whole or not at all, as one record. Must not be one of the sources.
+        Written whole or not at all, as one record, and replaced if it exists. Must not be one of the sources. Where
+        these are files of an encoded format, or the suffix of `out` names one, it is what `store` makes of the dataset.
     memory_budget : int, optional
         Bytes held at once where the data cannot be copied as byte ranges.
 
@@ -474,6 +501,15 @@ def concat(
     dataset = Dataset(sources if isinstance(sources, (list, tuple)) else [sources], **open_options)
     if out is None:
         return dataset
+    if dataset.source.plan.format != "cstore" or _format_name(out, None) != "cstore":
+        with dataset:
+            target = resolve_target(
+                out,
+                storage_options=open_options.get("storage_options"),
+                filesystem=open_options.get("filesystem"),
+            )
+            compaction.refuse_own_target(dataset.readable_source().files, target)
+            return store(dataset, out, mode="recreate", **open_options)
     try:
         shards.concat_table(
             dataset,

@@ -29,6 +29,7 @@ __all__ = [
     "is_utf8",
     "row_blocks",
     "variable_type",
+    "without_views",
 ]
 
 TEXT_LOGICAL = frozenset({"string", "large_string"})
@@ -375,3 +376,54 @@ def arrow_array(
     """
     plain = _plain_array(field, values, validity)
     return as_dictionary(field, plain) if categories and field.ordered is not None else plain
+
+
+def without_views(array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return an Arrow array without views of text or bytes: what Polars hands out, and few of pyarrow's functions take.
+
+    Parameters
+    ----------
+    array : pyarrow.Array or pyarrow.ChunkedArray
+        Of any type.
+
+    Returns
+    -------
+    pyarrow.Array or pyarrow.ChunkedArray
+        `array` itself where there are none, also as values of a dictionary or of lists. Otherwise the same values as
+        ``large_string`` or ``large_binary``, in new memory.
+    """
+    import pyarrow as pa
+
+    if isinstance(array, pa.ChunkedArray):
+        kind = _type_without_views(array.type)
+        if kind == array.type:
+            return array
+        return pa.chunked_array([without_views(chunk) for chunk in array.chunks], kind)
+    kind = _type_without_views(array.type)
+    if kind == array.type:
+        return array
+    if pa.types.is_dictionary(kind):
+        values = without_views(array.dictionary)
+        return pa.DictionaryArray.from_arrays(array.indices, values, ordered=kind.ordered)
+    try:
+        return array.cast(kind)
+    except pa.ArrowNotImplementedError:  # pyarrow before 18
+        return pa.array(array.to_pylist(), kind)
+
+
+def _type_without_views(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_string_view(kind):
+        return pa.large_string()
+    if types.is_binary_view(kind):
+        return pa.large_binary()
+    if types.is_dictionary(kind):
+        values = _type_without_views(kind.value_type)
+        return kind if values == kind.value_type else pa.dictionary(kind.index_type, values, kind.ordered)
+    if types.is_list(kind) or types.is_large_list(kind):
+        values = _type_without_views(kind.value_type)
+        if values != kind.value_type:
+            return pa.list_(values) if types.is_list(kind) else pa.large_list(values)
+    return kind

@@ -46,8 +46,8 @@ BATCH_ROWS = 1 << 16
 """Scattered values whose pages are asked for together: at most 256 MiB of them."""
 
 GAP_PAGES = 2
-"""A request for one more page costs about as much as reading so many in passing. With 1000 of 8000 pages wanted, gaps of 0
-took 8 ms, of 5 10 ms, of 11 18 ms, the whole in one request 34 ms."""
+"""A request for one more page costs about as much as reading so many in passing. With 1000 of 8000 pages wanted, gaps
+of 0 took 8 ms, of 5 10 ms, of 11 18 ms, the whole in one request 34 ms."""
 
 GROUP_ROWS = 512
 """Rows of a mask that are looked at together: a page of 8-byte values."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["ColumnView"]
 
 ITERATION_ROWS = 1 << 16
-"""Values that iterating over a column brings into memory at once."""
+"""Values that iterating over a column brings into memory at once; of encoded files one segment."""
 
 _ARROW_FUNCTIONS = {
     **{
@@ -61,7 +62,11 @@ _ARROW_FUNCTIONS = {
     "logical_or": "or_kleene",
     "logical_not": "invert",
 }
-"""NumPy ufuncs and the Arrow functions that do the same on nullable columns."""
+"""NumPy ufuncs and the Arrow functions that do the same on nullable columns, and on those of variable length."""
+
+_ORDERED_TYPES = ("string", "large_string", "binary", "large_binary")
+"""Types, besides numbers and times, that have a smallest and a largest value: by their bytes, which for text is by code
+points, as in Python."""
 
 
 def _plain(argument: Any) -> Any:
@@ -76,7 +81,8 @@ def _plain(argument: Any) -> Any:
 class ColumnView(ColumnShortcut, NDArrayOperatorsMixin):
     """One column of some rows. Lazy until a result is asked for.
 
-    Operators and NumPy ufuncs compute at once and return plain arrays (Arrow arrays for nullable columns).
+    Operators and NumPy ufuncs compute at once and return plain arrays (Arrow arrays for columns that are nullable or of
+    variable length, `TypeError` where Arrow has nothing like it).
     """
 
     __slots__ = ("_made",)
@@ -151,8 +157,16 @@ class ColumnView(ColumnShortcut, NDArrayOperatorsMixin):
         return len(self)
 
     def __iter__(self) -> Iterator[Any]:
+        for first, stop in self._iteration_blocks():
+            yield from self[first:stop].array()
+
+    def _iteration_blocks(self) -> Iterator[tuple[int, int]]:
+        source = self._holder.readable_source()
+        if self._rows is None and source.encoded:  # a segment is decoded whole, so it is decoded once
+            yield from pairwise(source.plan.segments.row_start.tolist())
+            return
         for first in range(0, len(self), ITERATION_ROWS):
-            yield from self[first : first + ITERATION_ROWS].array()
+            yield first, first + ITERATION_ROWS
 
     def _selected(self, key: Any) -> ColumnView:
         """Return the rows that `key` selects within this view; slices and arrays of all rows do not come here."""
@@ -239,7 +253,10 @@ class ColumnView(ColumnShortcut, NDArrayOperatorsMixin):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        found = pc.is_in(data, value_set=pa.array(list(wanted), data.type))
+        try:
+            found = pc.is_in(data, value_set=pa.array(list(wanted), data.type))
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid, TypeError) as error:
+            raise TypeError(f"isin() of column {self.column!r} of type {data.type}: {error}") from None
         return np.asarray(pc.fill_null(found, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -253,9 +270,17 @@ class ColumnView(ColumnShortcut, NDArrayOperatorsMixin):
             raise TypeError(
                 f"numpy.{ufunc.__name__} has no counterpart for nullable columns; use pyarrow.compute on array()"
             )
+        import pyarrow as pa
         import pyarrow.compute as pc
 
-        return pc.call_function(name, operands)
+        try:
+            return pc.call_function(name, operands)
+        except (pa.ArrowNotImplementedError, TypeError) as error:
+            kinds = " and ".join(
+                f"column {x.column!r} of type {x.dtype}" if isinstance(x, ColumnView) else type(x).__name__
+                for x in inputs
+            )
+            raise TypeError(f"numpy.{ufunc.__name__} is not defined for {kinds}: {error}") from None
 
     def __array_function__(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = {"amin": "min", "amax": "max"}.get(func.__name__, func.__name__)
@@ -301,7 +326,8 @@ class ColumnView(ColumnShortcut, NDArrayOperatorsMixin):
         data = self.array()
         kinds = pa.types
         numeric = kinds.is_integer(data.type) or kinds.is_floating(data.type) or kinds.is_boolean(data.type)
-        if not numeric and not (name in ("min", "max") and kinds.is_temporal(data.type)):
+        ordered = kinds.is_temporal(data.type) or str(data.type) in _ORDERED_TYPES
+        if not numeric and not (name in ("min", "max") and ordered):
             raise TypeError(f"{name}() is not defined for column {self.column!r} of type {data.type}")
         function = {"std": "stddev", "var": "variance"}.get(name, name)
         arguments = pc.VarianceOptions(**options) if options else None

@@ -14,6 +14,7 @@ from . import threads
 from .kernels import outputs
 
 __all__ = [
+    "get_decoded_cache_bytes",
     "get_default_backend",
     "get_default_madvise",
     "get_default_memory_budget",
@@ -27,6 +28,7 @@ __all__ = [
     "get_preview_precision",
     "get_preview_rows",
     "get_write_method",
+    "set_decoded_cache_bytes",
     "set_default_backend",
     "set_default_madvise",
     "set_default_memory_budget",
@@ -71,6 +73,7 @@ class _Settings:
     default_backend: str = "cpp"
     default_memory_budget: int = 32 << 20
     output_pool_bytes: int = field(default_factory=_default_output_pool_bytes)
+    decoded_cache_bytes: int = 32 << 20
     prefetch_distance: int | Literal["auto"] = "auto"
     preview_rows: int = 10
     preview_precision: int = 6
@@ -162,6 +165,16 @@ def get_default_memory_budget() -> int:
 def set_default_memory_budget(value: int) -> None:
     """Set the bytes that one streaming step may hold (>= 1)."""
     _settings.default_memory_budget = _at_least("default_memory_budget", value, 1)
+
+
+def get_decoded_cache_bytes() -> int:
+    """Return how many bytes of decoded chunks an open table keeps, of encoded files that are read in small parts."""
+    return _settings.decoded_cache_bytes
+
+
+def set_decoded_cache_bytes(value: int) -> None:
+    """Set how many bytes of decoded chunks an open table keeps (>= 0; 0 keeps none). The default is 32 MiB."""
+    _settings.decoded_cache_bytes = _at_least("decoded_cache_bytes", value, 0)
 
 
 def get_output_pool_bytes() -> int:

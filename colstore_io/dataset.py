@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import buffers, formats, kernels_numpy, tuning
+from .chunk_cache import ChunkCache
 from .errors import FormatError
 from .fields import Schema
 from .formats import ShardMeta, Statistics
@@ -99,8 +100,8 @@ QUICK_ROWS = 4096
 
 _MANY_FILES = 8
 SIZES_GOOD_SECONDS = 0.002
-"""How long a look at sizes is believed in by small reads and reads of many files. A file can be cut at any moment after a
-look too; a system call for each small read takes longer than the read."""
+"""How long a look at sizes is believed in by small reads and reads of many files. A file can be cut at any moment after
+a look too; a system call for each small read takes longer than the read."""
 
 
 class Source:
@@ -152,6 +153,7 @@ class Source:
         self._keep: list[NDArray[Any]] = []  # buffers that tables point into, besides the mappings
         self._sizes_good_until = 0.0
         self._arenas: list[buffers.Arena] = []
+        self.decoded = ChunkCache()  # of encoded files; neither pickled nor shared with restricted sources
         self._lock = threading.Lock()  # guards the memos above; no other lock is taken under it
         if isinstance(self.files, LocalFiles):
             self.files.on_made = self._watch

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from . import buffers, threads
+from . import buffers, config, threads
+from .chunk_cache import Key
 from .dataset import Source
 from .fields import native
 from .formats import Allocate, DecodedColumn
@@ -89,7 +90,8 @@ def read_columns(
     Notes
     -----
     Peak memory: the result, the stored bytes of one wave (`WAVE_BYTES`), and for selections other than a contiguous
-    range one decoded segment a thread.
+    range the decoded segments of one wave; besides, what the source keeps of chunks that are read in part again and
+    again (``config.get_decoded_cache_bytes()``, 32 MiB).
     """
     pieces, order = _pieces(source, rows)
     count = rows.count
@@ -262,6 +264,33 @@ _WIDTHS = {"string": 1, "large_string": 2, "binary": 3, "large_binary": 4}
 # Fetch and decode
 
 
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """Columns of a piece that are fetched and decoded together.
+
+    Attributes
+    ----------
+    piece : _Piece
+    numbers : list of int
+        Which of the reader's fields.
+    rows : (int, int)
+        Rows of the segment that are decoded: those of the piece, or all of them to be kept.
+    keep : bool
+        Whether the decoded columns go into the source's cache.
+    ranges : list of (int, int)
+        Where their bytes are in the file.
+    results : list of DecodedColumn or None
+        Of all fields of the piece; shared by its loads.
+    """
+
+    piece: _Piece
+    numbers: list[int]
+    rows: tuple[int, int]
+    keep: bool
+    ranges: list[tuple[int, int]]
+    results: list[DecodedColumn | None]
+
+
 class _Reader:
     """Decodes pieces of some fields of a source."""
 
@@ -311,53 +340,115 @@ class _Reader:
     ) -> Iterator[tuple[_Piece, list[DecodedColumn]]]:
         """Yield the pieces with their columns, in order. Values of pieces that are taken whole go into `targets`."""
         self.source.check_sizes()
-        wave: list[tuple[_Piece, list[tuple[int, int]]]] = []
+        limit = config.get_decoded_cache_bytes()
+        room = [limit]  # what this read may decode to be kept
+        wave: list[tuple[_Piece, list[DecodedColumn | None], list[_Load]]] = []
         weight = 0
         for piece in pieces:
-            ranges = self._ranges(piece)
-            weight += sum(length for _, length in ranges)
-            wave.append((piece, ranges))
+            results, loads = self._loads(piece, targets, room if limit else None)
+            weight += sum(length for load in loads for _, length in load.ranges)
+            wave.append((piece, results, loads))
             if weight >= WAVE_BYTES:
                 yield from self._wave(wave, targets)
                 wave, weight = [], 0
         if wave:
             yield from self._wave(wave, targets)
 
+    def _loads(
+        self, piece: _Piece, targets: Sequence[NDArray[Any] | None] | None, room: list[int] | None
+    ) -> tuple[list[DecodedColumn | None], list[_Load]]:
+        """Return what is known of a piece already, and what is to be decoded for the rest of it."""
+        results: list[DecodedColumn | None] = [None] * len(self.fields)
+        n_rows = int(self.source.plan.segments.rows[piece.segment])
+        numbers = list(range(len(self.fields)))
+        if room is None or targets is None or (piece.take is None and piece.rows == (0, n_rows)):
+            return results, [self._load(piece, numbers, piece.rows, False, results)]
+        cache = self.source.decoded
+        cold, hot = [], []
+        for number in numbers:
+            key = self._key(piece, number)
+            whole = cache.get(key)
+            if whole is not None:
+                results[number] = self._part(whole, piece, targets[number])
+                continue
+            size = self._decoded_bytes(piece, number, n_rows)
+            if size <= room[0] and cache.wants(key):
+                room[0] -= size
+                hot.append(number)
+            else:
+                cold.append(number)
+        file = int(self.source.plan.segments.file[piece.segment])
+        if hot and cold and not self.source.plan.decoders[file].independent:
+            cold, hot = sorted(cold + hot), []  # all columns lie in the same bytes: once is enough
+        loads = []
+        if cold:
+            loads.append(self._load(piece, cold, piece.rows, False, results))
+        if hot:
+            loads.append(self._load(piece, hot, (0, n_rows), True, results))
+        return results, loads
+
+    def _key(self, piece: _Piece, number: int) -> Key:
+        return piece.segment, self.positions[number], number in self.categorical
+
+    def _decoded_bytes(self, piece: _Piece, number: int, n_rows: int) -> int:
+        field = self.fields[number]
+        if not field.variable:
+            return n_rows * field.row_bytes
+        file = int(self.source.plan.segments.file[piece.segment])
+        column = self._columns(file)[number]
+        return int(n_rows * self.source.plan.decoders[file].decoded_row_bytes([column]))
+
+    @staticmethod
+    def _part(whole: DecodedColumn, piece: _Piece, target: NDArray[Any] | None) -> DecodedColumn:
+        """Return the rows of a piece from its whole segment, as `Decoder.decode` would give them: nothing shared."""
+        first, stop = piece.rows
+        if whole.array is not None:
+            array = whole.array.slice(first, stop - first)
+            if piece.take is None:  # else the caller takes rows, which copies
+                import pyarrow as pa
+
+                array = pa.concat_arrays([array])  # a copy: a view would keep the whole segment alive
+            return DecodedColumn(array=array)
+        assert whole.values is not None
+        values = whole.values[first:stop]
+        if piece.take is None and target is not None:
+            target[piece.place] = values
+            values = target[piece.place]
+        return DecodedColumn(values, None if whole.validity is None else whole.validity[first:stop])
+
     def _columns(self, file: int) -> list[int]:
         plan = self.source.plan
         return plan.layouts[plan.files[file].layout].columns(self.positions)
 
-    def _ranges(self, piece: _Piece) -> list[tuple[int, int]]:
+    def _load(
+        self,
+        piece: _Piece,
+        numbers: list[int],
+        rows: tuple[int, int],
+        keep: bool,
+        results: list[DecodedColumn | None],
+    ) -> _Load:
         file = int(self.source.plan.segments.file[piece.segment])
-        decoder = self.source.plan.decoders[file]
+        columns = self._columns(file)
         local = piece.segment - int(self.first_segment[file])
-        return decoder.ranges(local, self._columns(file), piece.rows)
+        ranges = self.source.plan.decoders[file].ranges(local, [columns[n] for n in numbers], rows)
+        return _Load(piece, numbers, rows, keep, ranges, results)
 
     def _wave(
         self,
-        wave: Sequence[tuple[_Piece, list[tuple[int, int]]]],
+        wave: Sequence[tuple[_Piece, list[DecodedColumn | None], list[_Load]]],
         targets: Sequence[NDArray[Any] | None] | None,
     ) -> Iterator[tuple[_Piece, list[DecodedColumn]]]:
-        data = self._fetch(wave)
-        results: list[list[DecodedColumn | None]] = [[None] * len(self.fields) for _ in wave]
+        loads = [load for _, _, own in wave for load in own]
         jobs: list[tuple[int, Callable[[int], None]]] = []
-        for number, (piece, ranges) in enumerate(wave):
-            file = int(self.source.plan.segments.file[piece.segment])
-            columns = self._columns(file)
+        for load, data in zip(loads, self._fetch(loads), strict=True):
+            file = int(self.source.plan.segments.file[load.piece.segment])
             if self.source.plan.decoders[file].independent:
-                for c, (_, length) in enumerate(ranges):
-                    jobs.append(
-                        (
-                            length,
-                            self._job(piece, [c], [columns[c]], [data[number][c]], targets, results[number]),
-                        )
-                    )
+                for number, (_, length), block in zip(load.numbers, load.ranges, data, strict=True):
+                    jobs.append((length, self._job(load, [number], [block], targets)))
             else:
-                weight = sum(length for _, length in ranges)
-                everything = list(range(len(columns)))
-                jobs.append(
-                    (weight, self._job(piece, everything, columns, data[number], targets, results[number]))
-                )
+                weight = sum(length for _, length in load.ranges)
+                jobs.append((weight, self._job(load, load.numbers, data, targets)))
         if not self.fields:
             jobs = []
         # The heaviest first: a long column that begins last would run alone.
@@ -372,7 +463,7 @@ class _Reader:
                 jobs[0][1](granted)
             else:
                 self._parallel(jobs, granted)
-        for (piece, _), decoded in zip(wave, results, strict=True):
+        for piece, decoded, _ in wave:
             yield piece, decoded  # type: ignore[misc]
 
     @staticmethod
@@ -389,17 +480,17 @@ class _Reader:
             return
         threads.map_with_helpers(lambda entry: entry[1](1), jobs, granted - 1)
 
-    def _fetch(self, wave: Sequence[tuple[_Piece, list[tuple[int, int]]]]) -> list[list[memoryview]]:
+    def _fetch(self, loads: Sequence[_Load]) -> list[list[memoryview]]:
         """Return the bytes of the ranges: views of mapped files, the rest fetched in one round."""
         maps = self.source.mappings()
         found: list[list[Any]] = []
         requests: list[tuple[Any, int, int]] = []
         slots: list[tuple[int, int]] = []
-        for number, (piece, ranges) in enumerate(wave):
-            file = int(self.source.plan.segments.file[piece.segment])
+        for number, load in enumerate(loads):
+            file = int(self.source.plan.segments.file[load.piece.segment])
             mapping = maps[file]
             own: list[Any] = []
-            for position, (offset, length) in enumerate(ranges):
+            for position, (offset, length) in enumerate(load.ranges):
                 if mapping is not None:
                     own.append(mapping.data[offset : offset + length])
                 else:
@@ -413,37 +504,41 @@ class _Reader:
 
     def _job(
         self,
-        piece: _Piece,
+        load: _Load,
         numbers: Sequence[int],
-        columns: Sequence[int],
         data: Sequence[memoryview],
         targets: Sequence[NDArray[Any] | None] | None,
-        results: list[DecodedColumn | None],
     ) -> Callable[[int], None]:
-        source = self.source
+        source, piece = self.source, load.piece
         file = int(source.plan.segments.file[piece.segment])
         decoder = source.plan.decoders[file]
         local = piece.segment - int(self.first_segment[file])
+        all_columns = self._columns(file)
+        columns = [all_columns[number] for number in numbers]
         categorical = [
             column for number, column in zip(numbers, columns, strict=True) if number in self.categorical
         ]
 
         def run(granted: int) -> None:
             out: list[NDArray[Any] | None] | None = None
-            if targets is not None and piece.take is None:
+            if targets is not None and piece.take is None and not load.keep:
                 whole = [targets[number] for number in numbers]
                 out = [None if target is None else target[piece.place] for target in whole]
             decoded = decoder.decode(
                 local,
                 columns,
                 data,
-                rows=piece.rows,
+                rows=load.rows,
                 out=out,
                 threads=granted,
                 dictionaries=categorical,
-                allocate=self.allocate,
+                allocate=None if load.keep else self.allocate,
             )
             for number, column in zip(numbers, decoded, strict=True):
-                results[number] = column
+                if load.keep:
+                    assert targets is not None
+                    source.decoded.put(self._key(piece, number), column)
+                    column = self._part(column, piece, targets[number])
+                load.results[number] = column
 
         return run

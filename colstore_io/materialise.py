@@ -39,16 +39,23 @@ def parts_of(source: Source, positions: Sequence[int]) -> list[Part]:
 
 
 def materialise(
-    source: Source, rows: RowSelection, positions: Sequence[int], out: Sequence[NDArray[Any]] | None = None
+    source: Source,
+    rows: RowSelection,
+    positions: Sequence[int],
+    out: Sequence[NDArray[Any]] | None = None,
+    *,
+    dictionaries: Collection[str] = (),
 ) -> list[Any]:
-    """Read fields as they are handed out: NumPy arrays, Arrow arrays for nullable ones."""
+    """Read fields as they are handed out: NumPy arrays, Arrow arrays for nullable ones; see `read_fields`."""
     fields = [source.schema.fields[p] for p in positions]
     if out is not None:
         for field in fields:
             refuse_nullable(field, "out=")
     return [
         as_given(field, data)
-        for field, data in zip(fields, read_fields(source, rows, positions, out), strict=True)
+        for field, data in zip(
+            fields, read_fields(source, rows, positions, out, dictionaries=dictionaries), strict=True
+        )
     ]
 
 

@@ -24,7 +24,7 @@ from .plan import OnMismatch, build_plan
 from .storage import ByteFile, HeadBlock, IOStats, LocalFiles, Location
 from .writing import manifest
 
-__all__ = ["OpenOptions", "Opened", "is_buffer", "open_locations", "open_paths", "open_source"]
+__all__ = ["OpenOptions", "Opened", "is_buffer", "open_locations", "open_paths", "open_raw", "open_source"]
 
 _READ_DEFAULTS = ("strict", False, None, None, None)
 _DATA_SUFFIXES = storage.DATA_SUFFIXES
@@ -178,6 +178,23 @@ def open_source(path: Any, options: OpenOptions) -> Opened:
     if len(partitions) == len(source.files):  # else an empty file was skipped
         source.partitions = partitions
     return Opened(source, kind, tuple(x.spelling for x in locations))
+
+
+def open_raw(path: Any, options: OpenOptions) -> tuple[Sequence[ByteFile], Sequence[memoryview]]:
+    """Open what `path` names, or a list of paths, without looking at the files: they and their first bytes.
+
+    Empty files are refused, or left out, as the options say.
+    """
+    if is_buffer(path) or is_stream_object(path):
+        file, head = storage.open_file(path, io=IOStats())
+        return [file], [head]
+    paths = path if isinstance(path, (list, tuple)) else [path]
+    locations = [location for one in paths for location in _locate(one, options)[1]]
+    files, heads = storage.open_many(
+        locations, mmap=options.mmap, madvise=options.madvise, mlock=options.mlock, io=IOStats()
+    )
+    kept = [n for n, file in enumerate(files) if not _skipped(file, options)]
+    return [files[n] for n in kept], [heads[n] for n in kept]
 
 
 def open_paths(paths: Sequence[Any], options: OpenOptions) -> Opened:

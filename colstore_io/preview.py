@@ -71,8 +71,8 @@ class Preview:
     ----------
     values : ndarray, pyarrow.Array or dict
         The data of the window. Of a column what ``array()`` gives. Of a table a structured array, or a dict of arrays
-        by name where a nullable column or a repeated name rules that out. Indexing, iteration and attributes of
-        arrays (``dtype``, ``tolist``, ...) are passed on to it.
+        by name where a column that is nullable or of variable length, or a repeated name, rules that out. Indexing,
+        iteration and attributes of arrays (``dtype``, ``tolist``, ...) are passed on to it.
 
     Warns
     -----
@@ -116,7 +116,10 @@ class Preview:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if isinstance(self.values, dict):
-            raise TypeError("a preview with nullable columns has no array form; take its columns one by one")
+            raise TypeError(
+                "a preview with columns that are nullable or of variable length has no array form; "
+                "take its columns one by one"
+            )
         return np.asarray(self.values, dtype=dtype, copy=copy)
 
     def __len__(self) -> int:
@@ -201,7 +204,7 @@ class Preview:
 
 def _packs(fields: Sequence[Field]) -> bool:
     """Tell whether the columns can be the fields of a structured array."""
-    names = {field.name for field in fields if field.name and not field.nullable}
+    names = {field.name for field in fields if field.name and not field.nullable and not field.variable}
     return 0 < len(names) == len(fields)
 
 

@@ -8,7 +8,6 @@ import os
 from collections.abc import Sequence
 from typing import Any, Self
 
-
 from . import config
 from .column import ColumnView
 from .dataset import Source

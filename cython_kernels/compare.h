@@ -32,13 +32,13 @@ typedef struct {
   int open_lo, open_hi;
 } range_test;
 
-/* Two values of 8 bytes: what one register of any 64-bit machine compares at once. PAIRED_WORDS results of eight rows
- * wait between two loops. */
-#define PAIRED_WORDS 64
-#if defined(__GNUC__) && defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define HAVE_PAIRS 1
-typedef double f8_pair __attribute__((vector_size(16)));
-typedef int64_t i8_pair __attribute__((vector_size(16)));
+#ifdef __SSE2__
+#include <emmintrin.h>
+/* Bit k of eight becomes byte k: copied to all bytes, picked out, and moved to the lowest bit. */
+KERNEL_INLINE uint64_t spread_bits(uint64_t bits) {
+  uint64_t picked = (bits * 0x0101010101010101u) & 0x8040201008040201u;
+  return ((picked + 0x7f7f7f7f7f7f7f7fu) >> 7) & 0x0101010101010101u;
+}
 #endif
 
 #define ISA(name) name##_portable

@@ -50,9 +50,7 @@ static inline int64_t first_bad(const int64_t *indices, int64_t begin, int64_t e
 static inline int64_t check_span(const int64_t *indices, int64_t begin, int64_t end, int64_t n_rows) {
   for (int64_t i = begin; i < end; i += 1024) {
     int64_t stop = min_i64(i + 1024, end);
-    int bad = 0;
-    for (int64_t k = i; k < stop; k++) bad |= (indices[k] >= n_rows) | (indices[k] < -n_rows);
-    if (bad) return first_bad(indices, i, stop, n_rows);
+    if (UNLIKELY(block_is_bad(indices + i, stop - i, n_rows))) return first_bad(indices, i, stop, n_rows);
   }
   return -1;
 }

@@ -60,6 +60,27 @@ static PyObject *cb_other_text(cb_reader *r, const uint8_t *p, uint64_t n) {
   return text ? text : cb_not_utf8(r, p, n);
 }
 
+/* A text of n > 1 ASCII characters that are not there yet: PyUnicode_New for one kind, without its questions. */
+KERNEL_INLINE PyObject *cb_new_ascii(uint64_t n) {
+#if PY_VERSION_HEX < 0x030C0000 && !defined(Py_DEBUG) && !defined(Py_TRACE_REFS)
+  if (UNLIKELY(n > PY_SSIZE_T_MAX - sizeof(PyASCIIObject) - 1)) return PyErr_NoMemory();
+  PyASCIIObject *text = (PyASCIIObject *)PyObject_Malloc(sizeof(PyASCIIObject) + (size_t)n + 1);
+  if (UNLIKELY(!text)) return PyErr_NoMemory();
+  Py_SET_REFCNT(text, 1);
+  Py_SET_TYPE(text, &PyUnicode_Type);
+  text->length = (Py_ssize_t)n;
+  text->hash = -1;
+  memset(&text->state, 0, sizeof(text->state));
+  text->state.kind = PyUnicode_1BYTE_KIND;
+  text->state.compact = text->state.ascii = text->state.ready = 1;
+  text->wstr = NULL;
+  ((uint8_t *)(text + 1))[n] = 0;
+  return (PyObject *)text;
+#else
+  return PyUnicode_New((Py_ssize_t)n, 127);
+#endif
+}
+
 /* n bytes as text. Most texts are ASCII of 2 to 16 bytes: those are two loads, tested and stored again, that overlap
  * in the middle; neither side goes past its n bytes. */
 KERNEL_INLINE PyObject *cb_text(cb_reader *r, const uint8_t *p, uint64_t n) {
@@ -76,7 +97,7 @@ KERNEL_INLINE PyObject *cb_text(cb_reader *r, const uint8_t *p, uint64_t n) {
       memcpy(&first, p, 2);
       memcpy(&last, p + n - 2, 2);
       if (UNLIKELY((first | last) & 0x8080)) return cb_other_text(r, p, n);
-      if (UNLIKELY(!(text = PyUnicode_New((Py_ssize_t)n, 127)))) return NULL;
+      if (UNLIKELY(!(text = cb_new_ascii(n)))) return NULL;
       memcpy(PyUnicode_1BYTE_DATA(text), &first, 2);
       memcpy(PyUnicode_1BYTE_DATA(text) + n - 2, &last, 2);
       return text;
@@ -84,7 +105,7 @@ KERNEL_INLINE PyObject *cb_text(cb_reader *r, const uint8_t *p, uint64_t n) {
     memcpy(&low, p, 4);
     memcpy(&high, p + n - 4, 4);
     if (UNLIKELY((low | high) & 0x80808080u)) return cb_other_text(r, p, n);
-    if (UNLIKELY(!(text = PyUnicode_New((Py_ssize_t)n, 127)))) return NULL;
+    if (UNLIKELY(!(text = cb_new_ascii(n)))) return NULL;
     memcpy(PyUnicode_1BYTE_DATA(text), &low, 4);
     memcpy(PyUnicode_1BYTE_DATA(text) + n - 4, &high, 4);
     return text;
@@ -94,13 +115,13 @@ KERNEL_INLINE PyObject *cb_text(cb_reader *r, const uint8_t *p, uint64_t n) {
     memcpy(&low, p, 8);
     memcpy(&high, p + n - 8, 8);
     if (UNLIKELY((low | high) & 0x8080808080808080ull)) return cb_other_text(r, p, n);
-    if (UNLIKELY(!(text = PyUnicode_New((Py_ssize_t)n, 127)))) return NULL;
+    if (UNLIKELY(!(text = cb_new_ascii(n)))) return NULL;
     memcpy(PyUnicode_1BYTE_DATA(text), &low, 8);
     memcpy(PyUnicode_1BYTE_DATA(text) + n - 8, &high, 8);
     return text;
   }
   if (UNLIKELY(!cb_is_ascii(p, n))) return cb_other_text(r, p, n);
-  text = PyUnicode_New((Py_ssize_t)n, 127);
+  text = cb_new_ascii(n);
   if (LIKELY(text != NULL)) {
     uint8_t *to = PyUnicode_1BYTE_DATA(text);
     if (n <= 32) {

@@ -329,7 +329,7 @@ KERNEL_INLINE PyObject *cb_int_object(int64_t v) {
     if (UNLIKELY(!number)) return PyErr_NoMemory();
     Py_SET_TYPE(number, &PyLong_Type);
     Py_SET_SIZE(number, v < 0 ? -digits : digits);
-    _Py_NewReference((PyObject *)number);
+    Py_SET_REFCNT(number, 1); /* all that _Py_NewReference does in such a build */
     number->ob_digit[0] = (digit)(magnitude & PyLong_MASK);
     number->ob_digit[1] = (digit)(magnitude >> PyLong_SHIFT);
     return (PyObject *)number;

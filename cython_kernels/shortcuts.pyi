@@ -22,7 +22,9 @@ class QuickColumn:
         Rows of the largest read that is made here.
     """
 
-    def __init__(self, table: SegmentTable, keep: object, dtype: np.dtype[Any], end: int, most: int) -> None: ...
+    def __init__(
+        self, table: SegmentTable, keep: object, dtype: np.dtype[Any], end: int, most: int
+    ) -> None: ...
     def look(self, fd: int, sized_seconds: float, warm_seconds: float) -> bool:
         """Look at the size of the file and, where it is long enough, allow reads for a while.
 

@@ -58,12 +58,29 @@ KERNEL_INLINE void cb_store8(uint8_t *p, uint64_t v) {
   memcpy(p, &v, 8);
 }
 
-/* The n bytes at p, 0 <= n <= 8, of which end - p >= n exist. */
+/* The n bytes at p, 0 <= n <= 8, of which end - p >= n exist. Small records end within eight bytes of most of their
+ * fields: there, two loads that overlap, and no loop. */
 KERNEL_INLINE uint64_t cb_load(const uint8_t *p, const uint8_t *end, int n) {
   if (end - p >= 8) return n == 8 ? cb_load8(p) : cb_load8(p) & ((1ull << (8 * n)) - 1);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+  if (n >= 4) {
+    uint32_t low, high;
+    memcpy(&low, p, 4);
+    memcpy(&high, p + n - 4, 4);
+    return (uint64_t)low | (uint64_t)high << (8 * (n - 4));
+  }
+  if (n >= 2) {
+    uint16_t low, high;
+    memcpy(&low, p, 2);
+    memcpy(&high, p + n - 2, 2);
+    return (uint64_t)low | (uint64_t)high << (8 * (n - 2));
+  }
+  return n ? *p : 0;
+#else
   uint64_t v = 0;
   for (int i = 0; i < n; i++) v |= (uint64_t)p[i] << (8 * i);
   return v;
+#endif
 }
 
 /* Floats travel as their bit pattern with the bytes reversed (colbin.md 1). */

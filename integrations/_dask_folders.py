@@ -51,7 +51,7 @@ class FolderColumns:
     def names(self) -> tuple[str, ...]:
         return tuple(field.name for field in self.fields)
 
-    def column(self, name: str, codes: NDArray[np.int32]) -> pd.Categorical:
+    def column(self, name: str, codes: NDArray[np.int32]) -> Any:
         """Return a column of the given categories, -1 for a missing value."""
         values = self.values[self.names.index(name)]
         entries = pd.Index(values) if values.dtype.kind == "i" else pd.Index(values.tolist(), dtype="str")

@@ -24,11 +24,19 @@ from colstore_io.materialise import materialise, view_without_copy
 from colstore_io.predicate import Predicate
 from colstore_io.rows import select_matching
 from colstore_io.selection import Index, Mask, Range, RowSelection
-from colstore_io.storage.local import LocalFile
+from colstore_io.storage import ByteFile, LocalFile
 
 from ._dask_folders import FolderColumns
 
-__all__ = ["FramePart", "FrameReader", "FrameTypes", "has_categories", "index_bounds", "selected_rows"]
+__all__ = [
+    "FramePart",
+    "FrameReader",
+    "FrameTypes",
+    "has_categories",
+    "index_bounds",
+    "selected_rows",
+    "shared_file",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +94,14 @@ def _rebuild_part(
     Nobody closes the files of a part. A file that was replaced meanwhile has another token, or is the old one that is
     still open, whose contents are those that were planned.
     """
-    source.files = tuple(_shared_file(file) if isinstance(file, LocalFile) else file for file in source.files)
+    source.files = tuple(shared_file(file) for file in source.files)
     return FramePart(source, runs, first_row, codes)
 
 
-def _shared_file(file: LocalFile) -> LocalFile:
+def shared_file(file: ByteFile) -> ByteFile:
+    """Return the file of this process that is `file`, of local ones."""
+    if not isinstance(file, LocalFile):
+        return file
     key = file.__reduce__()[1][1:]  # type: ignore[index]  # path, size, token and options
     with _shared_lock:
         known = _shared.setdefault(key, file)
@@ -211,7 +222,7 @@ class FrameReader:
         if not part.runs:
             values = [no_values(source.schema.fields[position]) for position in positions]
         elif self.copy:
-            values = materialise(source, rows, positions)
+            values = materialise(source, rows, positions, dictionaries=self.types.categories)
         else:
             values = [view_without_copy(source, rows, (position, False)) for position in positions]
         codes = {} if self.folders is None else self._codes(names, part, rows)
@@ -222,7 +233,7 @@ class FrameReader:
         source, names = part.source, self.names
         positions = [source.schema.index(name) for name in self._stored(names)]
         picked = Index(np.ascontiguousarray(rows))
-        values = materialise(source, picked, positions)
+        values = materialise(source, picked, positions, dictionaries=self.types.categories)
         codes = {} if self.folders is None else self._codes(names, part, picked)
         fields = [source.schema.fields[p] for p in positions]
         return self._frame(names, fields, values, pd.Index(rows + part.first_row), codes)

@@ -44,7 +44,7 @@ class PickedRows:
     parts: tuple[int, ...]
 
     @classmethod
-    def of(cls, labels: Sequence[int], plan: FramePlan) -> PickedRows:
+    def of(cls, labels: Sequence[int] | NDArray[Any], plan: FramePlan) -> PickedRows:
         rows = np.sort(np.asarray(labels, np.int64))
         parts = np.searchsorted(plan.bounds, rows, side="right") - 1
         first = np.flatnonzero(np.diff(parts, prepend=-1))
@@ -151,7 +151,7 @@ def _list(read: Any, parent: Any) -> Any:
         return None
     if min(labels) < plan.bounds[0] or max(labels) >= plan.bounds[-1]:
         return None  # pandas says what it thinks of unknown labels
-    return TakeColstore(
+    return TakeColstore(  # type: ignore[no-untyped-call]
         plan=plan,
         picked=PickedRows.of(labels, plan),
         select=read.select,

@@ -127,7 +127,7 @@ def to_colstore(
     if plan.like is not None and write_index is None and meta.index.name is None:
         # A table without such a column takes the rows of any frame; one with it wants it from each.
         named = {*plan.like.names} - {*df.columns}
-        if with_index and not named or not with_index and named == {"index"}:
+        if (with_index and not named) or (not with_index and named == {"index"}):
             with_index = not with_index
             meta = _with_index(df._meta if isinstance(df, dd.DataFrame) else df.iloc[:0], with_index)
     if partition_on is None and plan.partition_on:

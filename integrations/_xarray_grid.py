@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 from xarray.backends import BackendArray
-from xarray.backends.common import WritableCFDataStore, ensure_dtype_not_object
+from xarray.backends.common import WritableCFDataStore, _decode_variable_name, ensure_dtype_not_object
 from xarray.coding import strings
 from xarray.conventions import cf_encoder
 from xarray.core import indexing
@@ -230,6 +230,10 @@ class ColstoreDataStore(WritableCFDataStore):
         container = self.container
         names = container.group(self.group).variables
         return {name: variable_of(container.variable(name, self.group)) for name in names}
+
+    def named_variables(self) -> dict[Any, xr.Variable]:
+        """Return the variables by the names that they have in a Dataset: one of them may be None."""
+        return {_decode_variable_name(name): variable for name, variable in self.get_variables().items()}
 
     def get_attrs(self) -> dict[str, Any]:
         return dict(self.container.group(self.group).attrs)

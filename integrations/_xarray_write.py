@@ -103,7 +103,7 @@ def _existing(path: Any, options: Mapping[str, Any], dataset: xr.Dataset) -> dic
     """
     store = ColstoreDataStore(path, **options)
     found = {}
-    for name, stored in store.get_variables().items():
+    for name, stored in store.named_variables().items():
         new = dataset.variables.get(name)
         if stored.dtype.kind == "O" or new is None:
             found[name] = stored

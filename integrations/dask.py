@@ -32,12 +32,13 @@ from colstore_io.predicate import Expr
 from colstore_io.predicate.query import from_dnf
 from colstore_io.tables import Table
 
+from ._dask_bag import read_colbin_bag
 from ._dask_folders import Folders
 from ._dask_frame import FrameReader, FrameTypes, has_categories, index_bounds
 from ._dask_plan import FramePlan, RowFilter
 from ._dask_write import register, to_colstore
 
-__all__ = ["read_colstore", "read_colstore_array", "to_colstore"]
+__all__ = ["read_colbin_bag", "read_colstore", "read_colstore_array", "to_colstore"]
 
 DEFAULT_BLOCKSIZE = 128 << 20
 """Bytes of the selected columns that a partition aims at (integrations.md 1.3)."""

@@ -35,6 +35,8 @@ CHUNK_BYTES = 128 << 20
 MERGE_BELOW_BYTES = 1 << 20
 """Segments smaller than this share a chunk with their neighbours."""
 
+_SUFFIXES = (".cstore", ".abcd", ".colbin")
+
 _DECODED_ATTRS = frozenset(
     {
         "_FillValue",
@@ -58,7 +60,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
     """Opens tables and grid containers as Datasets: ``xr.open_dataset(path, engine="colstore")``."""
 
     description = (
-        "Open column stores (.cstore) in xarray: tables and N-D grid containers, local files and URLs"
+        "Open .cstore, .abcd and .colbin files in xarray: tables and grid containers, local files and URLs"
     )
     supports_groups = True
     open_dataset_parameters = (
@@ -82,6 +84,11 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         "mmap",
         "backend",
         "max_workers",
+        "strict",
+        "table",
+        "errors",
+        "max_rows",
+        "max_decoded_bytes",
         "group",
     )
 
@@ -108,6 +115,11 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         mmap: bool = True,
         backend: str | None = None,
         max_workers: int | None = None,
+        strict: bool = False,
+        table: str | None = None,
+        errors: Literal["strict", "surrogateescape"] = "strict",
+        max_rows: int | None = None,
+        max_decoded_bytes: int | None = None,
         group: str | None = None,
     ) -> xr.Dataset:
         """Open a table, or an N-D grid container, lazily: only headers are read, or the manifest.
@@ -123,7 +135,8 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
             xarray's CF decoding, for variables whose attributes ask for it. Native times need none.
         concat_characters
             Without effect: the columns of a table have no character dimension.
-        storage_options, filesystem, ignore_manifest, on_mismatch, on_empty_file, mmap, backend, max_workers
+        storage_options, filesystem, ignore_manifest, on_mismatch, on_empty_file, mmap, backend, max_workers, strict, \
+        table, errors, max_rows, max_decoded_bytes
             As in `colstore_io.open`.
         columns : str or sequence of str, optional
             Columns to open, in this order. Default: all.
@@ -136,7 +149,6 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         mask : {"variable"}, optional
             How nulls are shown. By default in the values: NaN, NaT; integers become floats. With ``"variable"``
             values keep their stored dtype, and ``NAME_mask`` is True where there is none.
-
         group : str, optional
             Of a grid container: path of the group to open, such as ``"model/ocean"``.
 
@@ -194,9 +206,9 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         if mask not in (None, "variable"):
             raise ValueError(f"mask must be 'variable' or None, got {mask!r}")
         if isinstance(filename_or_obj, Table):
-            table, owned = filename_or_obj, False
+            held, owned = filename_or_obj, False
         else:
-            table = api.open(
+            held = api.open(
                 filename_or_obj,
                 storage_options=storage_options,
                 filesystem=filesystem,
@@ -206,10 +218,15 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
                 mmap=mmap,
                 backend=backend,
                 max_workers=max_workers,
+                strict=strict,
+                table=table,
+                errors=errors,
+                max_rows=max_rows,
+                max_decoded_bytes=max_decoded_bytes,
             )
             owned = True
         try:
-            dataset = _dataset(table.readable_source(), columns, drop_variables, row_dim, index, mask)
+            dataset = _dataset(held.readable_source(), columns, drop_variables, row_dim, index, mask)
             if _asks_for_decoding(dataset):
                 dataset = xr.decode_cf(
                     dataset,
@@ -224,9 +241,9 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
                 dataset = _with_index(dataset, index)
         except BaseException:
             if owned:
-                table.close()
+                held.close()
             raise
-        dataset.set_close(table.close if owned else None)
+        dataset.set_close(held.close if owned else None)
         return dataset
 
     def open_groups_as_dict(
@@ -288,7 +305,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         return tree
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Return True for names that end in ``.cstore``, for local files and bytes that begin like one, and for
+        """Return True for names with a suffix of ours, for local files and bytes that begin like such files, and for
         local directories with a manifest or with such files."""
         tables = sys.modules.get("colstore_io.tables")  # a table of ours cannot exist without it
         if tables is not None and isinstance(filename_or_obj, tables.Table):
@@ -300,14 +317,14 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         if not isinstance(filename_or_obj, (str, os.PathLike)):
             return False
         path = os.fspath(filename_or_obj)
-        if path.endswith(".cstore"):
+        if path.endswith(_SUFFIXES):
             return True
         if "://" in path:
             return False
         try:
             if os.path.isdir(path):
                 return any(
-                    name.endswith(".cstore") or _GENERATION.fullmatch(name) for name in os.listdir(path)
+                    name.endswith(_SUFFIXES) or _GENERATION.fullmatch(name) for name in os.listdir(path)
                 )
             with open(path, "rb") as file:
                 return _is_magic(file.read(8))
@@ -318,7 +335,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
 def _open_store(store: ColstoreDataStore, *, drop_variables: Any = None, **decoders: Any) -> xr.Dataset:
     """Return the Dataset of a store; reads no data but what xarray puts into indexes later."""
     try:
-        variables, attrs = store.get_variables(), store.get_attrs()
+        variables, attrs = store.named_variables(), store.get_attrs()
         # xarray looks at the first value of every object array, in case it is a date. Text shows it empty strings.
         texts = {
             name: variable
@@ -372,9 +389,9 @@ def _may_be_grid(path: Any, filesystem: Any) -> bool:
 
 
 def _is_magic(head: bytes) -> bool:
-    from colstore_io.formats.cstore.header import MAGIC
+    from colstore_io.formats import known_formats
 
-    return head == MAGIC
+    return any(head.startswith(one.magic) for one in known_formats())
 
 
 def _names(source: Source, columns: Any, drop_variables: Any, index: str | None) -> list[str]:

@@ -15,7 +15,7 @@ FLOORS = [
     ("formats",),
     ("segments", "selection"),
     ("predicate", "ingest", "writing"),
-    ("plan", "dataset", "opening"),
+    ("chunk_cache", "plan", "dataset", "opening", "messageruns"),
     ("cold", "decoding", "gather", "grid", "materialise", "ranges", "reductions"),
     ("rows", "convert", "convert_pandas", "feeding", "layouts", "plain", "preview"),
     ("column", "views", "tables"),

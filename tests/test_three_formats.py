@@ -94,6 +94,22 @@ def test_append_and_update_add_rows_to_an_encoded_file(encoded: Path) -> None:
     assert cs.verify(encoded) == {str(encoded): []}
 
 
+def test_an_update_keeps_other_writers_out(encoded: Path) -> None:
+    cs.store(TABLE, encoded).close()
+    with cs.update(encoded) as writer:
+        writer.write(TABLE)
+        with pytest.raises(cs.WriterLockedError):
+            cs.append(encoded, TABLE)
+        with pytest.raises(cs.WriterLockedError):
+            cs.store(TABLE, encoded, mode="recreate")
+        writer.commit()
+        with pytest.raises(cs.WriterLockedError):
+            cs.update(encoded)
+        assert cs.open(encoded).n_rows == 200
+    cs.append(encoded, TABLE)
+    assert cs.open(encoded).n_rows == 300
+
+
 def test_an_append_that_does_not_fit_changes_nothing(encoded: Path) -> None:
     cs.store(TABLE, encoded).close()
     before = encoded.read_bytes()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import without_views
 from ..errors import ColumnNotFoundError, SchemaMismatchError
 from ..fields import Field, Schema
 from . import _is_empty_frame, _open_stream, _Source, _sources, is_stream
@@ -51,6 +52,11 @@ class ColumnBatch:
     columns: tuple[ColumnData, ...]
     n_rows: int
 
+    def owned(self) -> ColumnBatch:
+        """Return these rows in memory that is nobody else's: copies of the NumPy columns. Arrow arrays never change."""
+        columns = tuple(c.copy() if isinstance(c, np.ndarray) else c for c in self.columns)
+        return replace(self, columns=columns)
+
 
 def ingest_columns(data: Any, *, nullable: Nullable = None, like: Schema | None = None) -> ColumnBatch:
     """Convert in-memory data of any accepted kind.
@@ -80,6 +86,8 @@ def ingest_columns(data: Any, *, nullable: Nullable = None, like: Schema | None 
     if isinstance(data, ColumnBatch):
         return data if like is None or like is data.schema else _fitted(list(data.columns), data.schema, like)
     sources = _sources(data)
+    for source in sources:
+        _refuse_lone_surrogates(source.name)
     asked = _asked(nullable, [source.name for source in sources])
     columns, fields = [], []
     for source in sources:
@@ -291,6 +299,7 @@ def _from_arrow(name: str, array: pa.Array | pa.ChunkedArray) -> tuple[ColumnDat
 
     if pa.types.is_run_end_encoded(array.type):
         array = pc.run_end_decode(array)
+    array = without_views(array)
     if pa.types.is_null(array.type):
         array = array.cast(pa.string())
         return array, Field(name, np.dtype(object), logical="string", optional=True)
@@ -346,6 +355,16 @@ def field_of_arrow(name: str, kind: pa.DataType) -> Field:
 
 def _is(types: Any, test: str, kind: pa.DataType) -> bool:
     return hasattr(types, test) and bool(getattr(types, test)(kind))
+
+
+def _refuse_lone_surrogates(name: str) -> None:
+    """Refuse names that no UTF-8 stands for; U+DC80 to U+DCFF stand for bytes of a file that were none."""
+    try:
+        name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"the name of column {name!r} holds a lone surrogate, which cannot be encoded as UTF-8; rename the column"
+        ) from None
 
 
 def _lone_surrogate(name: str) -> ValueError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ __all__ = [
     "finishing",
     "merge_records",
     "merged_schema",
+    "refuse_own_target",
     "same_target",
     "write_concatenation",
 ]
@@ -274,9 +275,7 @@ def concat_files(
                 opened.append(own)
         if not opened:
             raise ValueError("nothing to write: concat needs at least one source with a file")
-        for source in opened:
-            if _is_target(source.file, target):
-                raise ValueError(f"out ({target.spelling}) is also one of the sources")
+        refuse_own_target([source.file for source in opened], target)
         if schema is None:
             schema = merged_schema([source.meta for source in opened])
         destination = _destination(target)
@@ -382,6 +381,13 @@ def same_target(a: Target, b: Target) -> bool:
             return os.path.samefile(a.local_path, b.local_path)
         return False
     return a.location is not None and b.location is not None and a.location.url == b.location.url
+
+
+def refuse_own_target(files: Iterable[ByteFile], target: Target) -> None:
+    """Raise `ValueError` if `target` is one of `files`, which are to be joined into it."""
+    for file in files:
+        if _is_target(file, target):
+            raise ValueError(f"out ({target.spelling}) is also one of the sources")
 
 
 def _is_target(file: ByteFile, target: Target) -> bool:

@@ -87,6 +87,7 @@ def append_row_groups(
     path: str | os.PathLike[str],
     *,
     row_group_size: int | None = None,
+    locked: LockedFile | None = None,
     **encoder_options: Any,
 ) -> int:
     """Append rows to a columns file as new row groups.
@@ -99,6 +100,8 @@ def append_row_groups(
         A local file. What an earlier append left unfinished in it is cut off first.
     row_group_size : int, optional
         As in `EncodedWriter`.
+    locked : LockedFile, optional
+        The file, locked by the caller already, whose it stays. Default: it is locked for the call.
     **encoder_options
         Of `ColumnsEncoder`; only tokenizers that the file names already can be used.
 
@@ -123,6 +126,8 @@ def append_row_groups(
     target = resolve_target(path)
     if target.local_path is None:
         raise ValueError(f"{target.spelling}: objects of a store cannot be appended to; write another file")
+    if locked is not None:
+        return _Append(locked, target.local_path, encoder_options).run(data, row_group_size)
     locked = open_locked(target.local_path)
     try:
         return _Append(locked, target.local_path, encoder_options).run(data, row_group_size)

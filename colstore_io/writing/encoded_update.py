@@ -7,9 +7,10 @@ Rows are gathered until `Update.commit`, which makes them durable in one step: r
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from .. import formats, storage
 from ..errors import SchemaMismatchError
@@ -19,27 +20,53 @@ from ..ingest.variable import ColumnBatch, ingest_columns, ingest_columns_stream
 from ..storage import IOStats
 from .encoded_append import append_row_groups
 from .encoding import ROW_GROUP_BYTES, ROW_GROUP_ROWS
+from .locks import open_locked
 from .messagelog import LogWriter
 from .uncopyable import Uncopyable
 
 __all__ = ["Update", "append_encoded"]
 
 
-def _append_columns(path: str, batches: list[ColumnBatch], options: dict[str, Any]) -> None:
-    append_row_groups(iter(batches), path, **options)
+class _Appendable(Protocol):
+    """A locked file that takes batches."""
+
+    def append(self, batches: list[ColumnBatch]) -> None:
+        """Append in one commit."""
+        ...
+
+    def close(self) -> None: ...
 
 
-def _append_log(path: str, batches: list[ColumnBatch], options: dict[str, Any]) -> None:
-    with LogWriter(path, **options) as log:
+class _ColumnsFile:
+    def __init__(self, path: str, options: dict[str, Any]) -> None:
+        self._path, self._options = path, options
+        self._locked = open_locked(path)
+        self.close = weakref.finalize(self, self._locked.release)
+
+    def append(self, batches: list[ColumnBatch]) -> None:
+        append_row_groups(iter(batches), self._path, locked=self._locked, **self._options)
+        if (
+            not self._locked.is_current()
+        ):  # the append went through a copy: the lock goes along to the new file
+            self.close()
+            self._locked = open_locked(self._path)
+            self.close = weakref.finalize(self, self._locked.release)
+
+
+class _Log:
+    def __init__(self, path: str, options: dict[str, Any]) -> None:
+        self._log = LogWriter(path, **options)
+
+    def append(self, batches: list[ColumnBatch]) -> None:
         for batch in batches:
-            log.write_table(dict(zip(batch.schema.names, batch.columns, strict=True)))
-        log.commit()
+            self._log.write_table(dict(zip(batch.schema.names, batch.columns, strict=True)))
+        self._log.commit()
+
+    def close(self) -> None:
+        self._log.close()
 
 
-_APPENDERS: dict[str, Callable[[str, list[ColumnBatch], dict[str, Any]], None]] = {
-    "columns": _append_columns,
-    "colbin": _append_log,
-}
+_FILES: dict[str, Callable[[str, dict[str, Any]], _Appendable]] = {"columns": _ColumnsFile, "colbin": _Log}
 
 
 class Update(Uncopyable):
@@ -58,16 +85,18 @@ class Update(Uncopyable):
         If there is no such file.
     ValueError
         If it is an object of a store, which nobody can append to.
+    WriterLockedError
+        If another writer is at work on it.
 
     Notes
     -----
+    Holds the lock of the file until it is closed.
     `commit` makes what was written since the last one durable and visible. A full row group is committed by itself.
     Closing commits; leaving a ``with`` block by an exception does not. Not thread-safe.
     """
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         self.path = os.fspath(path)
-        self._options = options
         self._pending: list[ColumnBatch] = []
         self._closed = False
         found = storage.resolve(path)
@@ -79,10 +108,10 @@ class Update(Uncopyable):
         with file:
             kind = formats.detect(head, file.spelling)
             (meta,) = kind.read_metadata([file], [head])
-        if kind.name not in _APPENDERS:
+        if kind.name not in _FILES:
             raise ValueError(f"{self.path} is a {kind.name} file, which has a writer of its own")
-        self._append = _APPENDERS[kind.name]
         self._schema = meta.schema
+        self._file = _FILES[kind.name](found.locations[0].local_path, options)
 
     @property
     def schema(self) -> Schema:
@@ -111,7 +140,7 @@ class Update(Uncopyable):
         if self._closed:
             raise ValueError(f"the writer of {self.path} is closed")
         for batch in self._batches(data):
-            self._pending.append(batch)
+            self._pending.append(batch.owned())  # the caller may fill its arrays anew before the commit
             rows = sum(pending.n_rows for pending in self._pending)
             if rows >= ROW_GROUP_ROWS or _nbytes(self._pending) >= ROW_GROUP_BYTES:
                 self.commit()
@@ -125,14 +154,18 @@ class Update(Uncopyable):
     def commit(self) -> None:
         """Append what was written since the last commit; durable when it returns."""
         if self._pending:
-            self._append(self.path, self._pending, dict(self._options))
+            self._file.append(self._pending)
             self._pending = []
 
     def close(self) -> None:
         """Commit, and end. Idempotent."""
         if not self._closed:
             self.commit()
-            self._closed = True
+            self._end()
+
+    def _end(self) -> None:
+        self._pending, self._closed = [], True
+        self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -143,7 +176,7 @@ class Update(Uncopyable):
         if kind is None:
             self.close()
         else:
-            self._pending, self._closed = [], True
+            self._end()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{sum(b.n_rows for b in self._pending)} rows pending"
@@ -159,7 +192,8 @@ def append_encoded(path: str | os.PathLike[str], data: Any, **options: Any) -> s
         If the rows do not fit.
     """
     with Update(path, **options) as update:
-        batches = list(update._batches(data))
+        # A stream may fill the same arrays anew for each of its batches.
+        batches = [batch.owned() if is_stream(data) else batch for batch in update._batches(data)]
         if any(batch.schema.names != update.schema.names for batch in batches):
             raise SchemaMismatchError(f"{update.path} has columns {update.schema.names}")
         update._pending.extend(batches)

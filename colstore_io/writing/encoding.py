@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import errno
 import inspect
+import io
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, NoReturn, Self
 
 import numpy as np
 
@@ -169,9 +170,7 @@ class RowGroups:
     def keep(self) -> None:
         """Copy what waits and may be the caller's own memory, which changes with the next batch that goes into it."""
         for number in range(self._n_kept, len(self._waiting)):
-            batch = self._waiting[number]
-            columns = tuple(c.copy() if isinstance(c, np.ndarray) else c for c in batch.columns)
-            self._waiting[number] = ColumnBatch(batch.schema, columns, batch.n_rows)
+            self._waiting[number] = self._waiting[number].owned()
         self._n_kept = len(self._waiting)
 
     def rest(self) -> list[ColumnData] | None:
@@ -366,6 +365,13 @@ class EncodedWriter(Uncopyable):
         except BaseException:
             self.abort()
             raise
+
+    def commit(self) -> NoReturn:
+        """Raise `io.UnsupportedOperation`: the file appears when the writer is closed, not in parts."""
+        raise io.UnsupportedOperation(
+            f"a new {self._format} file appears when its writer is closed and has no commits before; close it, and "
+            "go on with update(), which commits"
+        )
 
     def close(self) -> None:
         """Write what waits and the end of the file, and publish it. Does nothing the second time.

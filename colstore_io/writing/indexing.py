@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .. import storage
+from .. import formats, storage
 from ..errors import UnsupportedFeatureError
 from ..formats.cstore.reader import read_metadata
 from ..formats.cstore.sidecar import INDEX_SUFFIX, block_bounds, encode_sidecar, key_of
@@ -46,7 +46,8 @@ def index(path: Any) -> Path | list[Path]:
     FileNotFoundError
         If there is no such file.
     FormatError
-        If a file is damaged. `UnsupportedFeatureError` if it has a layout of releases before 0.4: compact it first.
+        If a file is damaged. `UnsupportedFeatureError` if it has a layout of releases before 0.4 (compact it first), or
+        is of another format than `.cstore`.
 
     Notes
     -----
@@ -71,6 +72,12 @@ def _index_file(location: Location) -> Path:
         time.sleep((_SETTLED_NS - age) / 1e9)
     ((file, head),) = storage.open_files([location], io=IOStats())
     with file:
+        kind = formats.detect(head, file.spelling).name
+        if kind != "cstore":
+            raise UnsupportedFeatureError(
+                f"{file.spelling} is a {kind} file, and only .cstore files have an index beside them: "
+                "its bounds stand in the file itself"
+            )
         data = _encoded(file, head)
     write_small_file(beside_path(location.local_path, INDEX_SUFFIX), data, exclusive=False)
     return Path(beside_path(location.spelling, INDEX_SUFFIX))

@@ -263,6 +263,14 @@ def test_local_files_are_guessed(tmp_path, records):
             assert ds.sizes == {"row": 1000}
     engine = ColstoreBackendEntrypoint()
     assert engine.guess_can_open("s3://bucket/x.cstore")
+    for suffix in ("abcd", "colbin"):
+        encoded = tmp_path / f"t.{suffix}"
+        cs.store({"a": [1, 2]}, encoded).close()
+        unnamed = tmp_path / f"{suffix}_without_suffix"
+        unnamed.write_bytes(encoded.read_bytes())
+        for source in (str(encoded), str(unnamed), unnamed.read_bytes()):
+            with xr.open_dataset(source) as ds:
+                assert ds.sizes == {"row": 2}
     assert not engine.guess_can_open("s3://bucket/x.nc")
     assert not engine.guess_can_open(str(tmp_path / "missing.nc"))
     assert not engine.guess_can_open(b"CDF\x01")

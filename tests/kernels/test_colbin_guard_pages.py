@@ -5,8 +5,10 @@ Memory is fenced by pages that may not be touched, as in `test_guard_pages`.
 
 from __future__ import annotations
 
+import itertools
 import random
 import sys
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +16,13 @@ import pytest
 from kernels.test_guard_pages import Fence
 
 from colstore_io.errors import FormatError
+from colstore_io.formats.colbin.annotations import record
+from colstore_io.formats.colbin.codec import Codec
 from colstore_io.formats.colbin.layout import list_columns
+from colstore_io.formats.colbin.markers import i64
 from colstore_io.formats.colbin.table_encoding import encode_table
 from colstore_io.formats.colbin.tables import choose_list, decode_list, find_list, split_message
-from colstore_io.kernels import column_codec, message_log
+from colstore_io.kernels import column_codec, message_log, record_columns
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="uses mprotect")
 
@@ -101,3 +106,51 @@ def test_frames_are_walked_and_opened_within_their_bytes(fence):
         places = room[:, :found].copy()
         code, _ = message_log.open_all(data, 0, *places, np.zeros(found, np.uint8))
         assert found == 0 or code in (message_log.CRC, message_log.CHANGED)
+
+
+LENGTHS = [*range(40), 63, 64, 65, 127, 128, 129, 191, 192, 193, 254, 255, 256, 257, 300, 320]
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_text_columns_are_read_and_written_within_their_memory(fence, side, order):
+    lengths = LENGTHS[::order]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    text = np.random.default_rng(1).integers(97, 123, offsets[-1]).astype(np.uint8)
+    rows = len(lengths)
+    room = fence.array(len(text) + 5 * rows + 16, side)
+    used = record_columns.write_string_column(0, 0, offsets, fenced(fence, text.tobytes(), side), room)
+    written = room[:used].tobytes()
+    message = encode_table({"t": [text[a:b].tobytes().decode() for a, b in itertools.pairwise(offsets)]})
+    assert message.endswith(written)
+    section, body, k8 = split_message(message, None)
+    layout = list_columns(section, choose_list(section, None).type.index).layout
+    del body, k8
+    found, out = fence.array(4 * (rows + 1), side).view(np.int32), fence.array(used, side)
+    start, length = np.empty((2, 1), np.int64)
+    data = fenced(fence, written, side)
+    wrong, _ = record_columns.table_columns(layout, data, 0, used, rows, 0, [found], out, start, length)
+    assert wrong == 0
+    np.testing.assert_array_equal(found, offsets)
+    assert (start[0], length[0]) == (0, len(text))
+    np.testing.assert_array_equal(out[: len(text)], text)
+
+
+@record
+class Mixed:
+    text: Annotated[str, 1]
+    number: Annotated[i64, 2]
+    names: Annotated[list[str], 3]
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_records_are_decoded_within_their_bytes(fence, side):
+    codec = Codec(Mixed)
+    for n in range(36):
+        for number in (0, 1 << n, -(1 << n) - 1, (1 << n) * 177):
+            row = Mixed("q" * n, number, ["r" * n, "é" * n])
+            message = codec.encode(row)
+            assert codec.decode(fenced(fence, message, side)) == row
+            # the text last, so that its bytes are the last that there are
+            last = codec.encode(Mixed("q" * n, 0, []))
+            assert codec.decode(fenced(fence, last, side)).text == row.text

@@ -19,6 +19,7 @@ from .. import Allocate, DecodedColumn
 from .buffers import Buffer, ColumnBuffers
 from .layout import ListColumns, list_columns, list_fields, parsed_section
 from .log import Frames, check_frames
+from .packed import PackedLogDecoder
 from .tables import MAX_CELLS, check_size, decode_list, find_list
 
 if TYPE_CHECKING:
@@ -93,6 +94,48 @@ class LogDecoder:
     max_rows: int = 1 << 22
     max_cells: int = MAX_CELLS
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A message may be shorter than what is known of its frame: tasks carry segments, see `packed`.
+        derived = self.stored if self.field is not None else np.ones_like(self.stored)
+        if self.body or not np.array_equal(self.rows, derived) or not self._contiguous():
+            frames = tuple(
+                a.astype("<i8").tobytes() for a in (self.offset, self.size, self.stored, self.rows)
+            )
+            return _with_frames, (self.state(), frames, self.cuts.tolist(), self.body)
+        return PackedLogDecoder.of(self).__reduce__()
+
+    def _contiguous(self) -> bool:
+        return bool((self.offset[:-1] + self.size[:-1] == self.offset[1:]).all())
+
+    def state(self) -> tuple[Any, ...]:
+        """Return the arguments of `without_frames` that make the same decoder."""
+        header = self.header  # holds the section, which need not be told twice
+        cut = header.find(self.section) if self.section else -1
+        stored = (header[:cut], header[cut + len(self.section) :]) if cut >= 0 else (header, None)
+        limits = (self.errors, self.max_rows, self.max_cells)
+        return (self.path, self.section, self.number, self.field, self.columns, self.dtypes, stored, limits)
+
+    @classmethod
+    def without_frames(
+        cls,
+        path: str,
+        section: bytes,
+        number: int,
+        field: str | None,
+        columns: tuple[int, ...],
+        dtypes: tuple[str, ...],
+        stored: tuple[bytes, bytes | None],
+        limits: tuple[str, int, int],
+    ) -> LogDecoder:
+        """Return a decoder of no segment; the arguments are those that `state` gives."""
+        before, after = stored
+        header = before if after is None else before + section + after
+        none = np.empty(0, np.int64)
+        cuts = np.zeros(1, np.int64)
+        return cls(
+            path, section, number, field, columns, dtypes, none, none, none, none, cuts, 0, header, *limits
+        )
+
     def _frames(self, segment: int, rows: tuple[int, int] | None) -> tuple[int, int, int, int]:
         """Frames [low, high) that hold the wanted rows of a segment, and which of their rows those are."""
         low, high = int(self.cuts[segment]), int(self.cuts[segment + 1])
@@ -133,6 +176,40 @@ class LogDecoder:
             return []
         begin = int(self.offset[low])
         return [(begin, int(self.offset[high - 1] + self.size[high - 1]) - begin)]
+
+    def messages(self, segment: int, data: Sequence[memoryview]) -> list[bytes]:
+        """Return the messages of one segment, decompressed, checksums checked.
+
+        Parameters
+        ----------
+        segment : int
+        data : sequence of memoryview
+            As for `decode` of all rows.
+
+        Returns
+        -------
+        list of bytes
+            Each begins with D0 or D8: its types are those of `section`. Of a file that is one message, that message.
+
+        Raises
+        ------
+        FormatError
+            If a message is damaged.
+        """
+        low, high, _, _ = self._frames(segment, None)
+        if low == high:
+            return []
+        if self.body:
+            return [bytes(data[0])]
+        base = int(self.offset[low])
+        try:
+            window, start, length = self._payloads(low, high, data[0], base)
+        except FormatError as exc:
+            raise type(exc)(
+                exc.message, path=self.path, offset=base + (exc.offset or 0), section="frames"
+            ) from exc
+        view = memoryview(window)
+        return [bytes(view[a : a + n]) for a, n in zip(start.tolist(), length.tolist(), strict=True)]
 
     def select(self, low: int, high: int, columns: Sequence[int]) -> LogDecoder:
         """Return the decoder of some segments and columns, renumbered from 0."""
@@ -344,6 +421,19 @@ class LogDecoder:
             raise FormatError(f"the message holds {span.rows} rows, {int(self.rows[0])} when it was opened")
         check_size(span.rows, len(chosen.struct.fields), max_rows=self.max_rows, max_cells=self.max_cells)
         return decode_list(window, span, chosen, targets, errors=self.errors, threads=threads)
+
+
+def _with_frames(state: tuple[Any, ...], frames: tuple[bytes, ...], cuts: list[int], body: int) -> LogDecoder:
+    offset, size, stored, rows = (np.frombuffer(a, "<i8").astype(np.int64) for a in frames)
+    return replace(
+        LogDecoder.without_frames(*state),
+        offset=offset,
+        size=size,
+        stored=stored,
+        rows=rows,
+        cuts=np.array(cuts, np.int64),
+        body=body,
+    )
 
 
 def root_is_k8(data: Buffer, begin: int, end: int) -> bool:

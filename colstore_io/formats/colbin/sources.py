@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arrays import without_views
 from ...errors import SchemaMismatchError
 from ...fields import native
 from .layout import SCALAR_DTYPES, RecordColumn
@@ -123,7 +124,8 @@ def plain_columns(named: Sequence[tuple[str, Any]]) -> PlainColumns | None:
 
     A `ColumnSource` costs 2 microseconds, as much as the codec takes for two thousand values.
     """
-    shape, values = [], []
+    shape: list[tuple[str, int, bool]] = []
+    values: list[NDArray[Any]] = []
     for name, data in named:
         if type(data) is not np.ndarray or data.ndim != 1 or not data.flags.c_contiguous:
             return None
@@ -191,13 +193,15 @@ def _of_numpy(name: str, data: NDArray[Any]) -> ColumnSource:
 def _of_arrow(name: str, data: Any) -> ColumnSource:
     import pyarrow as pa
 
-    array = data if isinstance(data, (pa.Array, pa.ChunkedArray)) else pa.array(data)
+    array = without_views(data if isinstance(data, (pa.Array, pa.ChunkedArray)) else pa.array(data))
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
         if isinstance(array, pa.ChunkedArray):  # no chunk, or too large for one
             array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
+    if pa.types.is_fixed_size_binary(array.type):
+        array = array.cast(pa.binary())
     kind, rows = array.type, len(array)
     validity = None
     if array.null_count:

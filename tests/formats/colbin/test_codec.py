@@ -8,6 +8,7 @@ import pickle
 import struct
 import sys
 import threading
+import weakref
 from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
 import attrs
@@ -402,3 +403,60 @@ def test_the_codec_agrees_with_the_encoder_that_reads_definitions():
         7, Line("a"), [Line(str(n), n) for n in range(20)], "note", [1], ["x"], {"k": 1}, 0.5, 0, b"z"
     )
     assert encode_value(definitions(Order), order) == ORDER.encode(order)
+
+
+@pytest.mark.parametrize("size", range(40))
+def test_text_of_every_short_length_comes_back(size):
+    codec = Codec(Line)
+    for place in range(size):
+        for character in "qé漢":
+            text = "a" * place + character + "z" * (size - place - 1)
+            assert codec.decode(codec.encode(Line(text))) == Line(text)
+    plain = codec.encode(Line("a" * size))
+    for place in range(3, len(plain)):
+        with pytest.raises(FormatError, match="UTF-8"):
+            codec.decode(plain[:place] + b"\xff" + plain[place + 1 :])
+
+
+def test_integers_around_every_power_of_two_come_back():
+    class Numbers(NamedTuple):
+        a: Annotated[i64, 1]
+        b: Annotated[u64, 2]
+        c: Annotated[list[int], 3]
+
+    codec = Codec(Numbers)
+    for power in range(65):
+        for near in (-9, -8, -2, -1, 0, 1, 2):
+            number = (1 << power) + near
+            signed = max(-(2**63), min(number, 2**63 - 1))
+            row = Numbers(signed, max(0, min(number, 2**64 - 1)), [signed, -signed, 0])
+            got = codec.decode(codec.encode(row))
+            assert got == row
+            assert [str(v) for v in (got.a, got.b, *got.c)] == [str(v) for v in (row.a, row.b, *row.c)]
+            assert got.a + 1 - 1 == row.a
+            assert hash(got.b) == hash(row.b)
+
+
+def test_decoded_objects_are_known_to_the_garbage_collector():
+    class Node:
+        __slots__ = ("__weakref__", "next")
+        __annotations__ = {"next": Annotated[str, 1]}
+
+    codec = Codec(dataclasses.dataclass(Node))
+    node = codec.decode(codec.encode(Node("x")))
+    assert gc.is_tracked(node)
+    gone = weakref.ref(node)
+    node.next = node
+    del node
+    gc.collect()
+    assert gone() is None
+
+
+def test_failed_decodes_leave_no_object_behind():
+    codec = Codec(Line)
+    damaged = codec.encode(Line("abc", 5))[:-1]
+    before = len([o for o in gc.get_objects() if type(o) is Line])
+    for _ in range(10):
+        with pytest.raises(FormatError):
+            codec.decode(damaged)
+    assert len([o for o in gc.get_objects() if type(o) is Line]) == before
