@@ -37,7 +37,7 @@ def random_column(n: int) -> np.ndarray[Any, Any]:
 
 
 def comparison(n: int = ROWS) -> Any:
-    """Return the comparison workload: a counter, random integers, a ramp of floats, text of 200 values, distinct text."""
+    """Return the comparison workload: a counter, random integers, a ramp of floats, texts of 200 values and of many."""
     import pyarrow as pa
 
     return pa.table(
@@ -52,7 +52,7 @@ def comparison(n: int = ROWS) -> Any:
 
 
 def real(folder: Path, name: str) -> Any:
-    """Return a real table in types that the format has: times as integers, categories as their values; None without it."""
+    """Return a real table in types of the format: times as integers, categories as their values; None without it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

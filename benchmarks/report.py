@@ -76,7 +76,7 @@ def summarise(
 
 
 def speeds(rows: Iterable[Row]) -> dict[tuple[str, str], float]:
-    """Return how fast (or small) we are, by workload and yardstick ("colstore", "limit_c", `ZSTD`): higher is better."""
+    """Return how fast or small we are, by workload and yardstick ("colstore", "limit_c", `ZSTD`): higher is better."""
     found = {}
     for row in rows:
         if row["system"] != "ours":

@@ -2,15 +2,16 @@
 
     python benchmarks/run.py                          # everything, 2 million rows
     python benchmarks/run.py --list                   # which workloads and systems there are
-    python benchmarks/run.py --only gather,mask_50    # workloads, or groups: core records shards cold open dask ...
+    python benchmarks/run.py --only gather,mask_50    # workloads, or groups: core records cold dask columns ...
     python benchmarks/run.py --systems ours,colstore --rows 10e6 --rounds 11
     python benchmarks/run.py --only colbin --rows 1e5 # records, tables and columns as colbin; rows play no part
     python benchmarks/run.py --record                 # on a quiet machine: the numbers that later runs compare with
 
 Prints one table per workload: median, ratio to the best peer (over 1: slower than it), to the limit (the same work by
 NumPy on arrays in memory, outputs reused), to limit_c (compiled, all cores). Ratios carry over between machines,
-seconds do not. Of the columns format: to Parquet with zstd (/zstd), and which targets were missed. Then names every ratio
-of ours, to colstore, to limit_c or to Parquet with zstd, that fell by more than 10 % below benchmarks/results.json.
+seconds do not. Of the columns format: to Parquet with zstd (/zstd), and which targets were missed. Then names every
+ratio of ours, to colstore, to limit_c or to Parquet with zstd, that fell by more than 10 % below
+benchmarks/results.json.
 """
 
 from __future__ import annotations

@@ -167,9 +167,9 @@ class Workload:
         Methods that a system must have.
     source : str
         What `call` gets: an open handle ("file", "records", "shards"), paths ("path", "record_path", "shard_paths",
-        "thousand_paths", "alone_path"), or nothing ("none"); of a table of the columns family the Arrow data
-        ("table:NAME"), an open handle of its encoded bytes ("encoded:NAME"), a path ("encoded_path:NAME"). "records", "shards" and their paths may end in
-        "_irregular": unequal sizes.
+        "thousand_paths", "alone_path"), or nothing ("none"). "records", "shards" and their paths may end in
+        "_irregular": unequal sizes. Of a table of the columns family: the Arrow data ("table:NAME"), an open handle of
+        its encoded bytes ("encoded:NAME"), a path ("encoded_path:NAME").
     call : callable (system, source, bench) -> result
     want : callable (bench) -> expected result, or None
     limit : callable (bench) -> anything, the same work by NumPy on arrays in memory; None where there is no such

@@ -26,6 +26,7 @@ from .writing import manifest
 
 __all__ = ["OpenOptions", "Opened", "is_buffer", "open_locations", "open_paths", "open_raw", "open_source"]
 
+_READ_DEFAULTS = ("strict", False, None, None, None)
 _DATA_SUFFIXES = storage.DATA_SUFFIXES
 _GENERATION = re.compile(r"_colstore-\d{8}\.json")
 
@@ -53,11 +54,7 @@ class OpenOptions:
     @property
     def reading(self) -> ReadOptions:
         """The options that formats with encoded columns look at."""
-        if (
-            self.errors == "strict"
-            and not self.strict
-            and self.table is self.max_rows is self.max_decoded_bytes is None
-        ):
+        if (self.errors, self.strict, self.table, self.max_rows, self.max_decoded_bytes) == _READ_DEFAULTS:
             return formats.READ_DEFAULTS
         given: dict[str, Any] = {"strict": self.strict, "table": self.table, "errors": self.errors}
         if self.max_rows is not None:
@@ -119,15 +116,14 @@ class OpenOptions:
         return f"OpenOptions(backend={self.backend!r}, on_mismatch={self.on_mismatch!r})"
 
 
-_DEFAULTS = {name: field.default for name, field in OpenOptions.__dataclass_fields__.items()} | {
-    "backend": None
-}
+_DEFAULTS = {name: field.default for name, field in OpenOptions.__dataclass_fields__.items()}
+_DEFAULTS["backend"] = None
 """What options are when nobody gives any; the backend, and the advice where it is not among them, are settings."""
 
 
 def _all_default(options: Mapping[str, Any]) -> bool:
     """Tell whether nobody gave anything but defaults: most calls, which need no look at each option."""
-    return "madvise" not in options and all([_DEFAULTS[name] is value for name, value in options.items()])
+    return "madvise" not in options and all(_DEFAULTS[name] is value for name, value in options.items())
 
 
 @functools.cache
@@ -175,9 +171,7 @@ def open_source(path: Any, options: OpenOptions) -> Opened:
     if path.__class__ is str:
         plain = _plain_locations([path], options)
         if plain is not None:
-            with contextlib.suppress(
-                OSError
-            ):  # a folder or a pattern of that name, or no file: to be asked for below
+            with contextlib.suppress(OSError):  # a folder, a pattern, or nothing: asked about below
                 return Opened(open_locations([plain[0]], options), "file", (path,))
     kind, locations, partitions = _locate(path, options)
     source = open_locations(locations, options)

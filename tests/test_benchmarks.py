@@ -76,6 +76,17 @@ class TestRatios:
             None
         ] * 4
 
+    def test_columns_are_compared_with_parquet_zstd_and_with_their_targets(self) -> None:
+        rows = rows_of(ours=2.0, parquet_zstd1=4.0, parquet_none=1.0)
+        assert {row["system"]: row["to_zstd"] for row in rows} == {
+            "ours": 0.5,
+            "parquet_zstd1": 1.0,
+            "parquet_none": 0.25,
+        }
+        assert report.missed(rows, {"gather": 0.6}) == []
+        assert report.missed(rows, {"other": 0.1}) == []
+        assert report.missed(rows, {"gather": 0.4}) == ["gather: 0.5 x parquet_zstd1, the target is 0.4"]
+
     def test_a_fall_of_more_than_ten_percent_is_named(self) -> None:
         recorded = rows_of(ours=1.0, colstore=2.0, limit_c=0.5)
         (line,) = report.fallen(rows_of(ours=1.0, colstore=1.7, limit_c=0.5), recorded)

@@ -254,7 +254,7 @@ def _gob_footer(data: bytes) -> None:
     from colstore_io.formats.columns.frame import parse_prologue
 
     head = b"ABCD\x01"
-    prologue = parse_prologue(memoryview(head), size=1 << 20, path="x")
+    prologue = parse_prologue(memoryview(head), len(head))
     footer = parse_footer(memoryview(data), start=1 << 19, prologue=prologue, path="x", max_rows=MAX_ROWS)
     schema_of(footer)
 

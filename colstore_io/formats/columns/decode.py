@@ -1,8 +1,8 @@
 """Blocks of one chunk to one column: a sink for each way that a stream can be read (columns.md section 6).
 
 A stream is cut into blocks without regard to values (3.2). Where values are told apart on the way (fixed widths, Delta,
-length-prefixed values, Affix) a block is decoded while it is still in the cache, and the whole stream never exists; the other
-encodings have tables that must be there first, so their blocks are put together.
+length-prefixed values, Affix) a block is decoded while it is still in the cache, and the whole stream never exists; the
+other encodings have tables that must be there first, so their blocks are put together.
 """
 
 from __future__ import annotations

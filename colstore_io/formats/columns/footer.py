@@ -147,7 +147,7 @@ def parse_footer(data: memoryview, *, start: int, prologue: Prologue, path: str,
     names = tuple([bytes(data[at : at + size]) for at, size, _, _ in columns])
     kinds = bytes([kind for _, _, kind, _ in columns])
     flags = bytes([flag for _, _, _, flag in columns])
-    if kinds and not (min(kinds) >= Type.BOOL and max(kinds) <= Type.STRING):
+    if kinds and (min(kinds) < Type.BOOL or max(kinds) > Type.STRING):
         name, kind = next(x for x in zip(names, kinds, strict=True) if not Type.BOOL <= x[1] <= Type.STRING)
         raise FormatError(
             f"column {_shown(name)} has type {kind}; types are 1 to 13",
@@ -291,7 +291,7 @@ def _distinct(texts: list[str]) -> list[str]:
 
 
 def _field_kinds(string: str) -> list[tuple[Any, None, str | None]]:
-    """Return dtype, validity and logical type of a field by the number of its type; columns of type string as `string`."""
+    """Return dtype, validity and logical type of fields by the number of their type; of type string as `string`."""
     kinds: list[tuple[Any, None, str | None]] = [(None, None, None)]  # there is no type 0
     for kind in Type:
         if kind.fixed:

@@ -21,7 +21,7 @@ WORTHWHILE_BYTES = 1 << 21
 handing a block to another thread and back up to 0.1."""
 
 _AHEAD = 1
-"""Blocks per thread that a column may hold decompressed, those in work included: what a read takes beside its result."""
+"""Decompressed blocks per thread that a column may hold, with those in work: what a read takes beside its result."""
 
 
 class Work(Protocol):
@@ -59,14 +59,14 @@ def run(works: Sequence[Work], threads: int) -> None:
         return
     team = _Team(works, _AHEAD * threads)
 
-    def work() -> None:
+    def take_part() -> None:
         try:
             team.work()
         except BaseException:  # an interrupt between two blocks: nobody may wait for what was begun here
             team.stop()
             raise
 
-    run_with_helpers(work, threads - 1)
+    run_with_helpers(take_part, threads - 1)
     team.raise_first()
 
 

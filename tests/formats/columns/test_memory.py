@@ -14,9 +14,7 @@ from colstore_io import threads
 from colstore_io.formats.columns.tags import BLOCK_BYTES
 
 N = 1_000_000
-SMALL = (
-    200_000  # bytes of everything that does not grow with the data: tables of blocks, a decompressor, objects
-)
+SMALL = 200_000  # bytes of what does not grow with the data: tables of blocks, a decompressor, objects
 VALUES = {
     "steps": np.cumsum(np.random.default_rng(0).integers(0, 50, N)),  # Delta
     "ramp": np.arange(N) * 1.0001,  # Plain, compressed

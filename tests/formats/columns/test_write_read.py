@@ -103,7 +103,7 @@ def test_every_encoding_reads_back(kind, encoding, data, nullable, codec, block)
 @given(
     st.data(), st.sampled_from(["auto", "flate", "lzw", "none"]), st.sampled_from([False, "exact", "fast"])
 )
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 def test_tables_of_any_columns_read_back(data, codec, optimize):
     kinds = data.draw(st.lists(st.sampled_from(list(Type)), min_size=1, max_size=4))
     nullable = data.draw(st.lists(st.booleans(), min_size=len(kinds), max_size=len(kinds)))

@@ -1,0 +1,56 @@
+"""Helpers of a call: shared work, errors, and threads that never come."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from colstore_io import threads
+
+
+@pytest.mark.parametrize("helpers", [0, 1, 3])
+@pytest.mark.parametrize("n", [0, 1, 2, 50])
+def test_results_come_in_the_order_of_the_items(n: int, helpers: int) -> None:
+    assert threads.map_with_helpers(lambda x: x * x, range(n), helpers) == [x * x for x in range(n)]
+
+
+def test_helpers_take_part() -> None:
+    meeting = threading.Barrier(3, timeout=20)
+    threads.map_with_helpers(lambda _: meeting.wait(), range(3), 2)
+
+
+@pytest.mark.parametrize("helpers", [0, 2])
+def test_an_error_ends_the_work_and_is_raised(helpers: int) -> None:
+    begun = []
+
+    def call(number: int) -> None:
+        begun.append(number)
+        time.sleep(0.001)
+        if number == 3:
+            raise LookupError("three")
+
+    with pytest.raises(LookupError, match="three"):
+        threads.map_with_helpers(call, range(1000), helpers)
+    assert len(begun) < 1000
+
+
+def test_nobody_waits_for_helpers_that_have_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = threads.ThreadPoolExecutor(1)
+    stop = threading.Event()
+    try:
+        pool.submit(stop.wait, 30)  # the only thread is busy
+        monkeypatch.setattr(threads, "_helpers", pool)
+        assert threads.map_with_helpers(str, [1, 2], 1) == ["1", "2"]
+        assert not stop.is_set()
+    finally:
+        stop.set()
+        pool.shutdown()
+
+
+def test_calls_within_calls_end() -> None:
+    def outer(x: int) -> int:
+        return sum(threads.map_with_helpers(lambda y: x * y, range(10), 4))
+
+    assert threads.map_with_helpers(outer, range(10), 4) == [45 * x for x in range(10)]
