@@ -5,8 +5,7 @@
     python benchmarks/columns_writing.py deflate     # compressors and levels on blocks of 256 KiB
 
 Rounds are interleaved, medians are shown, and ratios to Parquet zstd of the same run: the numbers of docs/columns.md.
-The
-last table needs isal, deflate and zlib-ng.
+The last table needs isal, deflate and zlib-ng. Targets are measured by `run.py --only columns`.
 """
 
 from __future__ import annotations
@@ -20,45 +19,20 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from columns_tables import ROWS, comparison
 
 from colstore_io.formats.columns.encode import encode_stream, prepare
 from colstore_io.formats.columns.encoder import ColumnsEncoder, column_type
 from colstore_io.formats.columns.tags import Encoding
 from colstore_io.ingest.variable import ColumnBatch, ingest_columns
 
-ROWS = 200_000
 BLOCK = 262_144
 
 
-def _signed(value: int) -> int:
-    value &= 2**64 - 1
-    return value - 2**64 if value >> 63 else value
-
-
-def random_column(n: int) -> np.ndarray[Any, Any]:
-    """Return numbers without structure, by the recipe of the comparison workload."""
-    x, out = 0x2545F4914F6CDD1D, []
-    for _ in range(n):
-        square = _signed(x * x)
-        rest = abs(square) % abs(x)
-        x = _signed(_signed((-rest if square < 0 else rest) << 13) ^ (x >> 7))
-        out.append(x)
-    return np.array(out, np.int64)
-
-
 def workload() -> ColumnBatch:
-    return ingest_columns(
-        {
-            "run": np.arange(ROWS) * 7,
-            "rnd": random_column(ROWS),
-            "f": np.arange(ROWS) * 1.0001,
-            "low": pa.array([f"customer-{i % 200}@example.com" for i in range(ROWS)]),
-            "high": pa.array([f"id-{i}-suffix" for i in range(ROWS)]),
-        }
-    )
+    return ingest_columns(comparison())
 
 
 def write(batch: ColumnBatch, **options: Any) -> int:

@@ -50,8 +50,10 @@ class Job:
 
 
 def assert_equal(got: Any, want: Any, where: str = "result") -> None:
-    """Raise `AssertionError` unless results agree: dicts of arrays, arrays, or numbers."""
-    if isinstance(want, dict):
+    """Raise `AssertionError` unless results agree: dicts of arrays, arrays, Arrow tables and schemas, or numbers."""
+    if hasattr(want, "equals"):
+        assert got.equals(want), f"{where}: Arrow data differ"
+    elif isinstance(want, dict):
         assert set(got) == set(want), f"{where}: columns {sorted(got)} != {sorted(want)}"
         for name, values in want.items():
             assert_equal(got[name], values, name)

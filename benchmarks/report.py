@@ -7,12 +7,27 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FELL", "GATE", "Row", "fallen", "load", "merge", "save", "speeds", "summarise", "usable_gate"]
+__all__ = [
+    "FELL",
+    "GATE",
+    "ZSTD",
+    "Row",
+    "fallen",
+    "load",
+    "merge",
+    "missed",
+    "save",
+    "speeds",
+    "summarise",
+    "usable_gate",
+]
 
 Row = dict[str, Any]
 """One system's result in one workload; see `summarise`."""
 
-OWN = ("ours", "ours_indexed", "ours_samefile", "limit", "limit_c")
+OWN = ("ours", "ours_fast", "ours_indexed", "ours_samefile", "limit", "limit_c")
+ZSTD = "parquet_zstd1"
+"""What the columns format is compared with: pyarrow's Parquet with its default level of zstd."""
 FELL = 0.10
 """A ratio that is lower than the recorded one by more than this share is named."""
 GATE = 0.7
@@ -34,7 +49,7 @@ def summarise(
     list of dict
         ``workload``, ``group``, ``system``, ``unit``, ``median``, ``minimum``, ``rounds``; and ratios of medians,
         None where there is nothing to compare with: ``to_best_peer``, ``to_limit``, ``to_limit_c`` (this / that: over 1
-        is slower), ``colstore_to_this`` (over 1: faster than colstore).
+        is slower), ``to_zstd`` (likewise, of `ZSTD`), ``colstore_to_this`` (over 1: faster than colstore).
     """
     best = min((median for name, median in medians.items() if name not in OWN), default=None)
 
@@ -53,6 +68,7 @@ def summarise(
             "to_best_peer": ratio(median, best),
             "to_limit": ratio(median, medians.get("limit")),
             "to_limit_c": ratio(median, medians.get("limit_c")),
+            "to_zstd": ratio(median, medians.get(ZSTD)),
             "colstore_to_this": ratio(medians.get("colstore"), median),
         }
         for name, median in sorted(medians.items(), key=lambda pair: pair[1])
@@ -60,7 +76,7 @@ def summarise(
 
 
 def speeds(rows: Iterable[Row]) -> dict[tuple[str, str], float]:
-    """Return how fast we are, by workload and yardstick ("colstore", "limit_c"): higher is better."""
+    """Return how fast (or small) we are, by workload and yardstick ("colstore", "limit_c", `ZSTD`): higher is better."""
     found = {}
     for row in rows:
         if row["system"] != "ours":
@@ -69,6 +85,8 @@ def speeds(rows: Iterable[Row]) -> dict[tuple[str, str], float]:
             found[row["workload"], "colstore"] = row["colstore_to_this"]
         if row["to_limit_c"]:
             found[row["workload"], "limit_c"] = 1 / row["to_limit_c"]
+        if row.get("to_zstd"):
+            found[row["workload"], ZSTD] = 1 / row["to_zstd"]
     return found
 
 
@@ -84,6 +102,16 @@ def fallen(rows: Iterable[Row], recorded: Iterable[Row], share: float = FELL) ->
         f"({now[workload, against] / before[workload, against] - 1:+.0%})"
         for workload, against in both
         if now[workload, against] < before[workload, against] * (1 - share)
+    ]
+
+
+def missed(rows: Iterable[Row], targets: dict[str, float]) -> list[str]:
+    """Return one line for each workload in which our ratio to `ZSTD` is above its target."""
+    ratios = {row["workload"]: row.get("to_zstd") for row in rows if row["system"] == "ours"}
+    return [
+        f"{workload}: {ratio:.3g} x {ZSTD}, the target is {targets[workload]:.3g}"
+        for workload, ratio in ratios.items()
+        if ratio and ratio > targets.get(workload, ratio)
     ]
 
 

@@ -41,6 +41,14 @@ class System:
     read_all_out: Any = None
     mean: Any = None
     raw_read: Any = None
+    encode: Any = None
+    open_encoded: Any = None
+    read_encoded: Any = None
+    open_schema: Any = None
+    open_dataset: Any = None
+    optimize: Any = None
+    optimized: Any = None
+    encoded_suffix = ""  # of the files that `encode` makes the bytes of
     imported = ""  # the package that a program imports to use it
     xarray_engine = ""  # the engine that its plug-in adds
 
@@ -129,12 +137,64 @@ class Ours(_Cstore):
 
         return xr.open_dataset(path, engine="colstore", chunks=chunks)
 
+    # The columns format: what `encode` takes and `read_encoded` returns are Arrow tables.
+
+    encoded_suffix = ".abcd"
+    mode = "exact"
+
+    def encode(self, table: Any, **options: Any) -> bytes:
+        from colstore_io.formats.columns.encoder import ColumnsEncoder
+        from colstore_io.ingest.variable import ingest_columns
+
+        batch = ingest_columns(table)
+        encoder = ColumnsEncoder(batch.schema, **options)
+        return b"".join([encoder.begin(), *encoder.segment(batch.columns), encoder.finish()])
+
+    def open_encoded(self, data: Any) -> Any:
+        return self.module.open(data)
+
+    def read_encoded(self, handle: Any, names: list[str] | None) -> Any:
+        return (handle if names is None else handle[names]).arrow()
+
+    def open_schema(self, path: str) -> Any:
+        with self.module.open(path) as handle:
+            return handle.schema
+
+    open_dataset = open_schema
+
+    def optimize(self, table: Any) -> Any:
+        """Choose the smallest layouts; nothing is written."""
+        from colstore_io.formats.columns.encoder import ColumnsEncoder
+        from colstore_io.ingest.variable import ingest_columns
+
+        batch = ingest_columns(table)
+        ColumnsEncoder(batch.schema, optimize=self.mode).optimize(batch.columns)
+
+    def optimized(self, table: Any) -> bytes:
+        """Write with the layouts that `optimize` chooses."""
+        return self.encode(table, optimize=self.mode)
+
+
+class OursFast(Ours):
+    """The cheap way to choose layouts of the columns format, on samples."""
+
+    name = "ours_fast"
+    write = write_records = compact = open = open_many = None
+    encode = open_encoded = read_encoded = open_schema = open_dataset = None
+    imported = ""
+    xarray_engine = ""
+    mode = "fast"
+
+    def optimized(self, table: Any) -> bytes:
+        return Ours.encode(self, table, optimize=self.mode)
+
 
 class OursIndexed(Ours):
     """colstore_io on files that have an index beside them."""
 
     name = "ours_indexed"
     compact = None
+    encode = open_schema = open_dataset = optimize = optimized = None
     imported = ""
     xarray_engine = ""
 
@@ -153,6 +213,7 @@ class OursSameFile(Ours):
     name = "ours_samefile"
     files_of = "colstore"
     write = write_records = compact = None
+    encode = open_schema = open_dataset = optimize = optimized = None
     imported = ""
     xarray_engine = ""
 
@@ -318,6 +379,64 @@ class Parquet(System):
         return dd.read_parquet(path)
 
 
+class ParquetNone(System):
+    """Arrow tables as Parquet in memory, and back; subclasses compress."""
+
+    name = "parquet_none"
+    codec = "none"
+    level: int | None = None
+    encoded_suffix = ".parquet"
+
+    def __init__(self) -> None:
+        import pyarrow as pa
+        import pyarrow.dataset as pads
+        import pyarrow.parquet as pq
+
+        self.pa, self.pads, self.pq = pa, pads, pq
+
+    def encode(self, table: Any) -> Any:
+        sink = self.pa.BufferOutputStream()
+        self.pq.write_table(table, sink, compression=self.codec, compression_level=self.level)
+        return memoryview(sink.getvalue())
+
+    def open_encoded(self, data: Any) -> Any:
+        return self.pq.ParquetFile(self.pa.BufferReader(data))
+
+    def read_encoded(self, handle: Any, names: list[str] | None) -> Any:
+        return handle.read(columns=names)
+
+    def open_schema(self, path: str) -> Any:
+        with self.pq.ParquetFile(path) as file:
+            return file.schema_arrow
+
+    def open_dataset(self, path: str) -> Any:
+        return self.pads.dataset(path, format="parquet").schema
+
+
+class ParquetSnappy(ParquetNone):
+    name, codec = "parquet_snappy", "snappy"
+
+
+class ParquetZstd1(ParquetNone):
+    """The yardstick of the columns format; it has nothing to optimize, and writes instead."""
+
+    name, codec, level = "parquet_zstd1", "zstd", 1
+
+    def optimize(self, table: Any) -> Any:
+        self.encode(table)
+
+    def optimized(self, table: Any) -> Any:
+        return self.encode(table)
+
+
+class ParquetZstd3(ParquetNone):
+    name, codec, level = "parquet_zstd3", "zstd", 3
+
+
+class ParquetZstd9(ParquetNone):
+    name, codec, level = "parquet_zstd9", "zstd", 9
+
+
 class Zarr(System):
     """Uncompressed Zarr arrays, chunks of a million rows; read through xarray."""
 
@@ -343,5 +462,21 @@ class Zarr(System):
 
 SYSTEMS: dict[str, type[System]] = {
     system.name: system
-    for system in (Ours, OursIndexed, OursSameFile, Reference, NumpyMemmap, Hdf5, RawFile, Parquet, Zarr)
+    for system in (
+        Ours,
+        OursFast,
+        OursIndexed,
+        OursSameFile,
+        Reference,
+        NumpyMemmap,
+        Hdf5,
+        RawFile,
+        Parquet,
+        ParquetNone,
+        ParquetSnappy,
+        ParquetZstd1,
+        ParquetZstd3,
+        ParquetZstd9,
+        Zarr,
+    )
 }

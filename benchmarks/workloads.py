@@ -7,14 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import columns_tables
 import numpy as np
+from colbin_family import colbin_workloads
 from limits import Outputs, compiled_rows, has_compiled_rows, numpy_rows
+from measure import Job
 from probe import checksum, run_probe
 from systems import Columns, System
 
@@ -42,8 +45,11 @@ def make_columns(n: int, seed: int = 0) -> dict[str, np.ndarray]:
 class Bench:
     """The data, the selectors and the files of one run."""
 
-    def __init__(self, rows: int, root: Path, *, records: int, shards: int) -> None:
+    def __init__(self, rows: int, root: Path, *, records: int, shards: int, data: Path | None = None) -> None:
         self.n, self.root, self.records, self.shards = rows, root, records, shards
+        self.data = data
+        self._tables: dict[str, Any] = {}
+        self._encoded: dict[tuple[str, str], Any] = {}
         self.outputs, self.own_outputs = Outputs(), Outputs()
         self.columns = make_columns(rows)
         rng = np.random.default_rng(1)
@@ -125,6 +131,27 @@ class Bench:
     def key_file(self, name: str, key: np.ndarray) -> str:
         return self._made(self.scratch(f"{name}_{self.n}.npy"), lambda p: np.save(p, key))
 
+    def table(self, name: str) -> Any:
+        """Return a table of the columns family as Arrow data; None where there is no folder of real data."""
+        if name not in self._tables:
+            if name == "comparison":
+                self._tables[name] = columns_tables.comparison()
+            else:
+                self._tables[name] = None if self.data is None else columns_tables.real(self.data, name)
+        return self._tables[name]
+
+    def encoded(self, system: System, name: str) -> Any:
+        """Return the bytes of a table as `system` writes it; None without the table."""
+        key = (system.name, name)
+        if key not in self._encoded:
+            table = self.table(name)
+            self._encoded[key] = None if table is None else system.encode(table)
+        return self._encoded[key]
+
+    def encoded_file(self, system: System, name: str) -> str:
+        path = self.scratch(f"{name}_{system.name}{system.encoded_suffix}")
+        return self._made(path, lambda p: Path(p).write_bytes(self.encoded(system, name)))
+
     @cached_property
     def checksum(self) -> int:
         return checksum(self.columns)
@@ -140,17 +167,23 @@ class Workload:
         Methods that a system must have.
     source : str
         What `call` gets: an open handle ("file", "records", "shards"), paths ("path", "record_path", "shard_paths",
-        "thousand_paths", "alone_path"), or nothing ("none"). "records", "shards" and their paths may end in
+        "thousand_paths", "alone_path"), or nothing ("none"); of a table of the columns family the Arrow data
+        ("table:NAME"), an open handle of its encoded bytes ("encoded:NAME"), a path ("encoded_path:NAME"). "records", "shards" and their paths may end in
         "_irregular": unequal sizes.
     call : callable (system, source, bench) -> result
     want : callable (bench) -> expected result, or None
     limit : callable (bench) -> anything, the same work by NumPy on arrays in memory; None where there is no such
     limit_c : callable (bench) -> anything or None, the same compiled; None where there is no such
     prepare : callable (system, bench), untimed, before each call
-    unit : {"s", "x result"}
-        Of the samples. "x result": bytes for each byte of the result; `call` checks its result itself.
+    target : float or None
+        What our ratio to Parquet with zstd must not pass.
+    unit : {"s", "x result", "B/row", "bytes"}
+        Of the samples. "B/row" and "bytes": of one row. "x result": bytes for each byte of the result; `call` checks
+        its result itself.
     measures_itself : bool
         `call` checks its result and returns the sample.
+    jobs : callable () -> jobs, results checked, or None
+        For families whose systems are of another kind: everything above but `unit` is left out.
     """
 
     name: str
@@ -165,6 +198,8 @@ class Workload:
     prepare: Callable[[System, Bench], Any] | None = None
     unit: str = "s"
     measures_itself: bool = False
+    target: float | None = None
+    jobs: Callable[[], Iterable[Job]] | None = None
 
 
 WORKLOADS: dict[str, Workload] = {}
@@ -564,3 +599,90 @@ _add_xarray(
     lambda b: b.columns["a"].mean(),
     {},
 )
+
+
+# The columns format beside Parquet: everything in memory, results are Arrow tables, handles are open before a read.
+
+
+def _add_columns(prefix: str, group: str, table: str, targets: dict[str, float]) -> None:
+    def read(name: str, columns: list[str] | None, target: str) -> None:
+        def want(b: Bench) -> Any:
+            data = b.table(table)
+            return data if data is None or columns is None else data.select(columns)
+
+        add(
+            prefix + name,
+            group,
+            "encode read_encoded",
+            f"encoded:{table}",
+            lambda s, h, b: s.read_encoded(h, columns),
+            want,
+            target=targets.get(target),
+        )
+
+    add(
+        prefix + "bytes",
+        group,
+        "encode",
+        f"table:{table}",
+        lambda s, data, b: len(b.encoded(s, table)) / data.num_rows,
+        unit="B/row",
+        measures_itself=True,
+        target=targets.get("bytes"),
+    )
+    add(
+        prefix + "write",
+        group,
+        "encode",
+        f"table:{table}",
+        lambda s, data, b: s.encode(data),
+        target=targets.get("write"),
+    )
+    read("read_all", None, "read_all")
+    if table == "comparison":
+        for name, target in (
+            ("run", "integer"),
+            ("rnd", "integer"),
+            ("f", "float"),
+            ("low", "text"),
+            ("high", "text"),
+        ):
+            read(f"read_{name}", [name], target)
+    for name in ("open_schema", "open_dataset"):
+        add(
+            prefix + name,
+            group,
+            f"encode {name}",
+            f"encoded_path:{table}",
+            lambda s, path, b, name=name: getattr(s, name)(path),
+            target=1.0,
+        )
+
+
+_add_columns(
+    "columns_",
+    "columns",
+    "comparison",
+    {"bytes": 0.79, "write": 0.51, "read_all": 0.62, "integer": 0.14, "float": 1.0, "text": 0.6},
+)
+add(
+    "columns_optimize",
+    "columns",
+    "optimize",
+    "table:comparison",
+    lambda s, data, b: s.optimize(data),
+    target=111.0,
+)
+add(
+    "columns_optimize_bytes",
+    "columns",
+    "optimized",
+    "table:comparison",
+    lambda s, data, b: len(s.optimized(data)) / data.num_rows,
+    unit="B/row",
+    measures_itself=True,
+)
+for _name in columns_tables.REAL:
+    _add_columns(f"{_name}_", "columns_real", _name, {})
+for _name, (_unit, _make_jobs) in colbin_workloads().items():
+    add(_name, "colbin", "", "none", None, unit=_unit, jobs=_make_jobs)

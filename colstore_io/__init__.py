@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         create,
         index,
         info,
+        inspect,
         open,
         recreate,
         schema,
@@ -45,10 +46,14 @@ if TYPE_CHECKING:
         WriterLockedError,
     )
     from .formats.colbin.markers import f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+    from .formats.columns.tokenizer import Tokenizer, TokenizerRegistry, register_tokenizer
     from .predicate import col
     from .tables import Dataset, Reader
     from .views import ColumnView, TableView
     from .writing.appender import Appender
+    from .writing.encoded_append import recover_columns_file
+    from .writing.encoding import EncodedWriter
+    from .writing.messagelog import LogWriter
     from .writing.writer import Writer
 
     __version__: str
@@ -61,8 +66,10 @@ __all__ = [
     "ColumnView",
     "CommitConflictError",
     "Dataset",
+    "EncodedWriter",
     "FormatError",
     "Info",
+    "LogWriter",
     "PerformanceWarning",
     "QueryError",
     "Reader",
@@ -70,6 +77,8 @@ __all__ = [
     "StaleDatasetError",
     "StorageError",
     "TableView",
+    "Tokenizer",
+    "TokenizerRegistry",
     "TruncatedFileError",
     "UnsupportedFeatureError",
     "Writer",
@@ -91,8 +100,11 @@ __all__ = [
     "i64",
     "index",
     "info",
+    "inspect",
     "open",
+    "recover_columns_file",
     "recreate",
+    "register_tokenizer",
     "schema",
     "store",
     "u8",
@@ -110,7 +122,11 @@ _HOMES = {
     "predicate": ("col",),
     "tables": ("Dataset", "Reader"),
     "views": ("ColumnView", "TableView"),
+    "formats.columns.tokenizer": ("Tokenizer", "TokenizerRegistry", "register_tokenizer"),
     "writing.appender": ("Appender",),
+    "writing.encoded_append": ("recover_columns_file",),
+    "writing.encoding": ("EncodedWriter",),
+    "writing.messagelog": ("LogWriter",),
     "writing.writer": ("Writer",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

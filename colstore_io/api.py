@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from . import formats, storage
+from .formats.inspection import Inspection
+from .layouts import candidate_layouts
 from .opening import OpenOptions, is_buffer, open_source
 from .storage import IOStats
 from .tables import Dataset, Reader, Table
-from .writing import compaction, shards
+from .writing import compaction, encoded_update, shards
 from .writing import encoding as encoded
 from .writing import writer as writing
 from .writing.appender import Appender
 from .writing.indexing import index
 from .writing.manifest import vacuum
-from .writing.shards import append
 
 __all__ = [
     "Info",
@@ -32,6 +33,7 @@ __all__ = [
     "create",
     "index",
     "info",
+    "inspect",
     "open",
     "recreate",
     "schema",
@@ -376,15 +378,57 @@ def update(
     statistics: bool = False,
     strings: Literal["unicode", "bytes"] = "unicode",
     storage_options: Mapping[str, Any] | None = None,
-) -> writing.Writer:
+    **options: Any,
+) -> writing.Writer | encoded_update.Update:
     """Append to an existing file and return its streaming writer; `FileNotFoundError` if there is none.
 
     Columns, text widths and attributes are those of the file. Without ``statistics=True`` an existing statistics
-    footer is dropped.
+    footer of a `.cstore` file is dropped; `statistics` and `strings` concern these alone. `options` are those of the
+    format's encoder.
     """
+    if _is_encoded(path):
+        _refuse_options(_format_name(path, None), statistics=statistics, strings=strings != "unicode")
+        return encoded_update.Update(path, **options)
+    if options:
+        raise TypeError(f"update() of a .cstore file takes no option {next(iter(options))!r}")
     return writing.Writer(
         path, mode="update", statistics=statistics, strings=strings, storage_options=storage_options
     )
+
+
+def append(directory: Any, data: Any, **options: Any) -> Path | str:
+    """Write `data` as one new shard of a directory, or behind the rows of a ``.abcd`` or ``.colbin`` file.
+
+    Parameters
+    ----------
+    directory : path or URL
+        Of a directory, which is made if it does not exist, or of an existing local file of an encoded format.
+    data : table, stream, path, or open reader or dataset
+        Anything that `store` takes.
+    **options
+        Of `writing.shards.append` for a directory (``name=``, ``statistics=``, ``strings=``, ...); of the format's
+        encoder for a file.
+
+    Returns
+    -------
+    Path or str
+        The new shard, or the file.
+
+    Raises
+    ------
+    SchemaMismatchError
+        If `data` do not have the columns that are there; nothing was written.
+    WriterLockedError
+        If another writer is at work.
+    """
+    if _is_encoded(directory):
+        return encoded_update.append_encoded(directory, data, **options)
+    return shards.append(directory, data, **options)
+
+
+def _is_encoded(path: Any) -> bool:
+    """Return True for the name of a file of an encoded format."""
+    return _format_name(path, None) != "cstore" and not os.path.isdir(path)
 
 
 def compact(
@@ -396,8 +440,17 @@ def compact(
 ) -> Path | str:
     """Merge the records of a file into one, in place or into `out`, and return the path written.
 
-    Statistics are dropped, attributes stay. Open readers keep the old file.
+    Statistics are dropped, attributes stay. Open readers keep the old file. Of a grid container (N-D data, a directory)
+    the files are merged, in place: see `colstore_io.grid.compact_grid`.
     """
+    if out is None and isinstance(path, (str, os.PathLike)) and os.path.isdir(path):
+        from .grid import compact_grid
+        from .grid.container import generation_at
+
+        _, generation = generation_at(path)
+        if generation is not None and generation.kind == "grid":
+            compact_grid(path)
+            return Path(os.fspath(path))
     return compaction.compact_file(path, out, show_progress=show_progress, storage_options=storage_options)
 
 
@@ -511,6 +564,41 @@ def schema(path: Any, *, storage_options: Mapping[str, Any] | None = None) -> li
     with file:
         header = formats.detect(head, file.spelling).read_header(file, head)
         return [dict(column.manifest) for column in header.columns]
+
+
+def inspect(
+    path: Any, *, candidates: bool = False, storage_options: Mapping[str, Any] | None = None
+) -> Inspection:
+    """Describe the parts of a file as a small table: records, chunks with encodings and sizes, or messages.
+
+    Parameters
+    ----------
+    path : path, URL or bytes
+        One file.
+    candidates : bool, default False
+        Of a columns file: what every layout of every chunk would cost, and which one Optimize would take. Reads and
+        encodes the whole file.
+    storage_options : mapping, optional
+
+    Returns
+    -------
+    Inspection
+        Prints as a table, in a notebook too; iterates over dictionaries; ``to_arrow()``.
+
+    Raises
+    ------
+    FormatError
+        If the header is damaged. `verify` checks the rest.
+    """
+    file, head = _first_read(path, storage_options)
+    with file:
+        kind = formats.detect(head, file.spelling)
+        if not candidates:
+            return kind.inspect(file, head)
+        if kind.name != "columns":
+            raise ValueError(f"candidates= is about columns files; {file.spelling} is a {kind.name} file")
+    with Reader(path, storage_options=storage_options) as reader:
+        return candidate_layouts(reader.source, reader.path)
 
 
 def verify(path: Any, *, storage_options: Mapping[str, Any] | None = None) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""The command line: ``colstore-io info|schema|head|verify|compact|index|calibrate``.
+"""The command line: ``colstore-io info|schema|head|inspect|verify|compact|index|calibrate``.
 
 Errors of the user (a missing file, a damaged one) are one line on stderr and exit status 1; wrong usage is status 2.
 """
@@ -46,6 +46,14 @@ def _parser() -> argparse.ArgumentParser:
     head.add_argument("-n", "--rows", type=int, default=10, help="number of rows (default 10)")
     head.add_argument("-c", "--columns", help="column names, separated by commas")
     head.add_argument("-q", "--query", help='only rows where this holds, e.g. "delay > 60"')
+    inspect = add(
+        "inspect", "The parts of a file: records, chunks with encodings and sizes, or messages.", "file"
+    )
+    inspect.add_argument(
+        "--candidates",
+        action="store_true",
+        help="what every layout of a columns file would cost (reads it whole)",
+    )
     add("verify", "Check everything the format allows; exit status 1 when a file is damaged.")
     compact = add(
         "compact", "Merge the records of each file into one, in place or into another file.", "file"
@@ -198,6 +206,11 @@ def _head(path: str, args: argparse.Namespace, options: dict[str, Any] | None) -
     return 0
 
 
+def _inspect(path: str, args: argparse.Namespace, options: dict[str, Any] | None) -> int:
+    print(cs.inspect(path, candidates=args.candidates, storage_options=options))
+    return 0
+
+
 def _verify(path: str, args: argparse.Namespace, options: dict[str, Any] | None) -> int:
     bad = 0
     for name, problems in cs.verify(path, storage_options=options).items():
@@ -235,6 +248,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "info": _info,
         "schema": _schema,
         "head": _head,
+        "inspect": _inspect,
         "verify": _verify,
         "compact": _compact,
         "index": _index,

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from . import config, tuning
 from .dataset import Source
 from .plan import Part
-from .segments import Segments
+from .segments import Segments, distinct
 from .selection import Index, Mask, Range, RowSelection
 from .storage import LocalFile, paging
 
@@ -45,8 +45,9 @@ PIECE_BYTES = 32 << 20
 BATCH_ROWS = 1 << 16
 """Scattered values whose pages are asked for together: at most 256 MiB of them."""
 
-GAP_PAGES = 5
-"""A request for one more page costs about as much as reading five in passing (18 against 4 us a page)."""
+GAP_PAGES = 2
+"""A request for one more page costs about as much as reading so many in passing. With 1000 of 8000 pages wanted, gaps of 0
+took 8 ms, of 5 10 ms, of 11 18 ms, the whole in one request 34 ms."""
 
 GROUP_ROWS = 512
 """Rows of a mask that are looked at together: a page of 8-byte values."""
@@ -111,7 +112,7 @@ def row_runs(rows: RowSelection, n_rows: int, gap: int = 0) -> Runs:
         return Runs(np.empty(0, np.int64), np.empty(0, np.int64))
     if not rows.checked:
         numbers = np.clip(np.where(numbers < 0, numbers + n_rows, numbers), 0, n_rows - 1)
-    start = np.unique(numbers)
+    start = distinct(numbers)
     return _merged(start, start + 1, gap)
 
 

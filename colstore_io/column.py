@@ -14,6 +14,7 @@ from . import config, convert
 from .dataset import Source
 from .fields import Field
 from .gather import read_part
+from .kernels.shortcuts import ColumnShortcut
 from .materialise import materialise, refuse_nullable, view_without_copy
 from .plan import Part
 from .predicate import Expr, bind
@@ -72,26 +73,34 @@ def _plain(argument: Any) -> Any:
     return argument
 
 
-class ColumnView(NDArrayOperatorsMixin):
+class ColumnView(ColumnShortcut, NDArrayOperatorsMixin):
     """One column of some rows. Lazy until a result is asked for.
 
     Operators and NumPy ufuncs compute at once and return plain arrays (Arrow arrays for nullable columns).
     """
 
-    __slots__ = ("_chain", "_holder", "_part")
+    __slots__ = ("_made",)
 
-    def __init__(self, holder: SourceHolder, part: Part, rows: Rows | slice | NDArray[Any] | None) -> None:
-        self._holder = holder
-        self._part = part
-        self._chain = rows  # a key that nobody has looked at yet stands for a chain of that key alone
+    _holder: SourceHolder
+    _part: Part
+    _chain: Rows | slice | NDArray[Any] | None
+    """A key that nobody has looked at yet stands for a chain of that key alone."""
+
+    _made: Rows
 
     @property
     def _rows(self) -> Rows | None:
         chain = self._chain
         if chain is None or isinstance(chain, Rows):
             return chain
-        rows = self._chain = Rows(None, chain)
-        return rows
+        try:
+            return self._made
+        except AttributeError:
+            rows = self._made = Rows(None, chain)
+            return rows
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ColumnView, (self._holder, self._part, self._chain)
 
     @property
     def _field(self) -> Field:
@@ -145,10 +154,8 @@ class ColumnView(NDArrayOperatorsMixin):
         for first in range(0, len(self), ITERATION_ROWS):
             yield from self[first : first + ITERATION_ROWS].array()
 
-    def __getitem__(self, key: Any) -> ColumnView:
-        """Select rows within this view."""
-        if self._chain is None and (key.__class__ is slice or key.__class__ is np.ndarray):
-            return ColumnView(self._holder, self._part, key)
+    def _selected(self, key: Any) -> ColumnView:
+        """Return the rows that `key` selects within this view; slices and arrays of all rows do not come here."""
         if isinstance(key, (str, tuple)):
             raise IndexError(f"a column is indexed by rows, got {key!r}")
         if key is None:
@@ -159,21 +166,8 @@ class ColumnView(NDArrayOperatorsMixin):
 
     # -- materialising
 
-    def array(self, *, copy: bool = True, out: NDArray[Any] | None = None) -> Any:
-        """Return the values.
-
-        Parameters
-        ----------
-        copy : bool, default True
-            False returns a read-only view of the mapped file, or raises `ValueError`; never a silent copy.
-        out : ndarray, optional
-            C-contiguous target of the column's native dtype; untouched when a row is out of range.
-
-        Returns
-        -------
-        ndarray, shape (rows,), or pyarrow.Array for a nullable column
-            Owned by the caller unless ``copy=False``.
-        """
+    def _array(self, copy: bool, out: NDArray[Any] | None) -> Any:
+        """Do what `array` says, for the keys that no `QuickColumn` is ready for."""
         source = self._holder.readable_source()
         key = self._chain
         if (key.__class__ is slice or key.__class__ is np.ndarray) and copy and out is None:

@@ -104,7 +104,7 @@ def _labels(names: Sequence[str]) -> pd.Index[Any]:
     import pandas as pd
 
     try:
-        return pd.Index(list(names), dtype=object).infer_objects() if names else pd.Index([], dtype=object)
+        return pd.Index(list(names)) if names else pd.Index([], dtype=object)
     except UnicodeError:
         return pd.Index(list(names), dtype=object)
 

@@ -24,7 +24,7 @@ from .formats.cstore.reader import HeaderInfo
 from .formats.siblings import Siblings
 from .kernels import compare
 from .kernels import segments as kernels
-from .kernels.segments import QuickColumn
+from .kernels.shortcuts import QuickColumn
 from .plan import NO_VALIDITY, DatasetPlan, Part
 from .storage import HEAD_BYTES, ByteFile, IOStats, LocalFile, LocalFiles
 
@@ -98,7 +98,9 @@ QUICK_ROWS = 4096
 """Below this many rows of one mapped column the dispatch costs more than the copy."""
 
 _MANY_FILES = 8
-_SIZES_GOOD_SECONDS = 0.002
+SIZES_GOOD_SECONDS = 0.002
+"""How long a look at sizes is believed in by small reads and reads of many files. A file can be cut at any moment after a
+look too; a system call for each small read takes longer than the read."""
 
 
 class Source:
@@ -146,7 +148,7 @@ class Source:
         self._bases: dict[tuple[Part, ...], NDArray[np.int64]] = {}
         self.warm: dict[tuple[Part, ...], float] = {}  # see `cold.suspect`
         self._columns: dict[Part, NDArray[Any]] = {}
-        self._quick: dict[Part, QuickColumn | None] = {}
+        self.quick_columns: dict[Part, QuickColumn | None] = {}  # read by the shortcuts of views
         self._keep: list[NDArray[Any]] = []  # buffers that tables point into, besides the mappings
         self._sizes_good_until = 0.0
         self._arenas: list[buffers.Arena] = []
@@ -198,9 +200,15 @@ class Source:
     def token(self) -> str:
         """Hash of what this source reads: files, their versions, the plan. Never of data."""
         hasher = hashlib.blake2b(self.plan.digest.encode(), digest_size=16)
-        for file in self.files:
-            address = file.spelling if file.location is None else file.location.url
-            hasher.update(repr((address, file.token)).encode("utf-8", "surrogatepass"))
+        files = self.files
+        identities = (
+            files.identities()
+            if isinstance(files, LocalFiles)
+            else (
+                (file.spelling if file.location is None else file.location.url, file.token) for file in files
+            )
+        )
+        hasher.update("".join(map(repr, identities)).encode("utf-8", "surrogatepass"))
         return hasher.hexdigest()
 
     def __dask_tokenize__(self) -> str:
@@ -265,7 +273,7 @@ class Source:
         for number in range(low, high):
             files[number].check_size(entries[number].committed_end)
         if many:
-            self._sizes_good_until = time.monotonic() + _SIZES_GOOD_SECONDS
+            self._sizes_good_until = time.monotonic() + SIZES_GOOD_SECONDS
 
     @cached_property
     def mapped(self) -> bool:
@@ -376,22 +384,23 @@ class Source:
 
         Notes
         -----
-        Microseconds count here: a NumPy slice of a mapped file, copied, takes one.
+        Microseconds count here: a NumPy slice of a mapped file, copied, takes one. For `SIZES_GOOD_SECONDS` after
+        this, views read by the column in `quick_columns` without coming here (`kernels.shortcuts`).
         """
         try:
-            column = self._quick[part]
+            column = self.quick_columns[part]
         except KeyError:
-            column = self._quick[part] = self._quick_column(part)
+            column = self.quick_columns[part] = self._quick_column(part)
         if column is None:
             return None
-        file = self.files[0]
         # Without a descriptor at hand the size is asked for by name; without a look at the pages, cold.py has a say.
-        descriptor = file._descriptor  # type: ignore[attr-defined]
-        if descriptor is None or (
-            key.__class__ is not slice and self.warm.get((part,), 0.0) < time.monotonic()
-        ):
+        descriptor = self.files[0]._descriptor  # type: ignore[attr-defined]
+        if descriptor is None:
             return None
-        return column.rows(key, descriptor.fd)
+        warm = self.warm.get((part,), 0.0) - time.monotonic()
+        if not column.look(descriptor.fd, SIZES_GOOD_SECONDS, warm):
+            return None
+        return column.rows(key)
 
     def _quick_column(self, part: Part) -> QuickColumn | None:
         if part[0] < len(self.nullable) and self.nullable[part[0]] and not part[1]:
@@ -403,7 +412,9 @@ class Source:
         dtype = self.part_dtype(part)
         if not isinstance(self.files[0], LocalFile) or not dtype.isnative:
             return None
-        return kernels.QuickColumn(self.table((part,)), dtype, self.plan.files[0].committed_end, QUICK_ROWS)
+        return QuickColumn(
+            self.table((part,)), self.mappings(), dtype, self.plan.files[0].committed_end, QUICK_ROWS
+        )
 
     @contextlib.contextmanager
     def arena(self) -> Iterator[buffers.Arena]:

@@ -8,7 +8,6 @@ place. A range of rows decodes straight into the result.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -388,9 +387,7 @@ class _Reader:
             jobs = [entry for entry in jobs if entry[1] not in large]
         if not jobs:
             return
-        with ThreadPoolExecutor(granted) as pool:
-            for future in [pool.submit(job, 1) for _, job in jobs]:
-                future.result()
+        threads.map_with_helpers(lambda entry: entry[1](1), jobs, granted - 1)
 
     def _fetch(self, wave: Sequence[tuple[_Piece, list[tuple[int, int]]]]) -> list[list[memoryview]]:
         """Return the bytes of the ranges: views of mapped files, the rest fetched in one round."""

@@ -20,6 +20,7 @@ from .dataset import QUICK_ROWS, Source
 from .decoding import read_columns
 from .fields import native
 from .plan import NO_VALIDITY, Part
+from .segments import distinct
 from .selection import Index, Mask, Range, RowSelection, out_of_range
 from .storage import read_ranges
 
@@ -281,7 +282,7 @@ def _fetch(
     source: Source, positions: NDArray[np.int64], parts: tuple[Part, ...]
 ) -> tuple[_FetchedTable, Index]:
     """Fetch what the rows at `positions` need, and return the table over the buffers with the rows."""
-    ordered = np.unique(positions)
+    ordered = distinct(positions)
     gap_rows = max(1, GAP_BYTES // max(source.part_dtype(part).itemsize for part in parts))
     number = source.plan.segments.locate(ordered)
     breaks = np.flatnonzero((np.diff(ordered) > gap_rows) | (np.diff(number) != 0)) + 1

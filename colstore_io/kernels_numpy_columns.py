@@ -16,10 +16,8 @@ __all__ = [
     "count_nulls",
     "delta",
     "expand",
-    "fill_affix",
     "first_not_utf8",
     "lzw",
-    "measure_affix",
     "measure_entries",
     "offset_table",
     "parse_footer",
@@ -88,8 +86,11 @@ def take_entries(
 
 
 class PlainReader:
-    def __init__(self, offsets: NDArray[Any], data: NDArray[np.uint8]) -> None:
+    def __init__(
+        self, offsets: NDArray[Any], data: NDArray[np.uint8], prefix: Any = b"", suffix: Any = b""
+    ) -> None:
         self._offsets, self._data, self._stream = offsets, data, b""
+        self._prefix, self._suffix = bytes(prefix), bytes(suffix)
         self._code = 0
         offsets[0] = 0
         self.values = 0
@@ -105,13 +106,14 @@ class PlainReader:
             at += 4
             if value == len(self._offsets) - 1:
                 return 1
-            if length > len(self._data) - filled:
+            if len(self._prefix) + length + len(self._suffix) > len(self._data) - filled:
                 return 2
             value += 1
             piece = self._stream[at : at + length]
-            self._data[filled : filled + len(piece)] = _bytes(piece)
-            filled += len(piece)
             at += len(piece)
+            whole = self._prefix + piece + (self._suffix if len(piece) == length else b"")
+            self._data[filled : filled + len(whole)] = _bytes(whole)
+            filled += len(whole)
             if len(piece) < length:
                 self.values = value
                 return 0
@@ -157,35 +159,6 @@ def take_variable(
 def _fill(values: list[bytes], offsets: NDArray[Any], data: NDArray[np.uint8]) -> None:
     offsets[:] = np.cumsum([0, *(len(value) for value in values)])
     data[:] = _bytes(b"".join(values))
-
-
-def _middles(middles: Any, n: int) -> list[bytes] | int:
-    raw, at, found = bytes(middles), 0, []
-    for _ in range(n):
-        if at == len(raw):
-            return -1
-        length = int.from_bytes(raw[at : at + 4], "little")
-        if len(raw) - at < 4 or length > len(raw) - at - 4:
-            return -2
-        found.append(raw[at + 4 : at + 4 + length])
-        at += 4 + length
-    return found if at == len(raw) else -1
-
-
-def measure_affix(middles: Any, n: int, affixes: int, limit: int) -> int:
-    found = _middles(middles, n)
-    if isinstance(found, int):
-        return found
-    total = sum(affixes + len(middle) for middle in found)
-    return total if total <= limit else -3
-
-
-def fill_affix(
-    middles: Any, prefix: Any, suffix: Any, offsets: NDArray[Any], data: NDArray[np.uint8]
-) -> None:
-    found = _middles(middles, len(offsets) - 1)
-    assert not isinstance(found, int)
-    _fill([bytes(prefix) + middle + bytes(suffix) for middle in found], offsets, data)
 
 
 def first_not_utf8(data: Any, offsets: NDArray[Any]) -> int:

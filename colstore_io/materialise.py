@@ -17,6 +17,7 @@ from .plan import Part
 from .selection import Range, RowSelection
 
 __all__ = [
+    "as_given",
     "as_validity",
     "materialise",
     "parts_of",
@@ -46,9 +47,14 @@ def materialise(
         for field in fields:
             refuse_nullable(field, "out=")
     return [
-        arrays.arrow_array(field, *data) if isinstance(data, tuple) else data
+        as_given(field, data)
         for field, data in zip(fields, read_fields(source, rows, positions, out), strict=True)
     ]
+
+
+def as_given(field: Field, data: Any) -> Any:
+    """Return a column as it is handed out: a pair (values, validity) becomes an Arrow array."""
+    return arrays.arrow_array(field, *data) if isinstance(data, tuple) else data
 
 
 def read_borrowed(
@@ -66,10 +72,7 @@ def read_borrowed(
             out.append(arena.allocate(rows.count * dtype.itemsize).view(dtype))
         values = iter(read(source, rows, parts, out))
         found = [(next(values), as_validity(next(values))) if f.nullable else next(values) for f in fields]
-    return [
-        arrays.arrow_array(field, *data) if isinstance(data, tuple) else data
-        for field, data in zip(fields, found, strict=True)
-    ]
+    return [as_given(field, data) for field, data in zip(fields, found, strict=True)]
 
 
 def read_fields(

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import difflib
+import functools
 import os
 import re
 import warnings
@@ -53,6 +53,8 @@ class OpenOptions:
     @property
     def reading(self) -> ReadOptions:
         """The options that formats with encoded columns look at."""
+        if self.errors == "strict" and not self.strict and self.table is self.max_rows is self.max_decoded_bytes is None:
+            return formats.READ_DEFAULTS
         given: dict[str, Any] = {"strict": self.strict, "table": self.table, "errors": self.errors}
         if self.max_rows is not None:
             given["max_rows"] = self.max_rows
@@ -71,7 +73,7 @@ class OpenOptions:
         ValueError
             For a value that is not allowed.
         """
-        known = [field.name for field in dataclasses.fields(cls)]
+        known = cls.__dataclass_fields__
         for name in options:
             if name not in known:
                 close = difflib.get_close_matches(name, known, n=1)
@@ -81,6 +83,12 @@ class OpenOptions:
                     else f"the options of open() are {', '.join(known)}"
                 )
                 raise TypeError(f"unexpected option {name!r}; {hint}")
+        if _all_default(options):
+            return _defaults(config.get_default_madvise(), config.get_default_backend())
+        return cls._checked(options)
+
+    @classmethod
+    def _checked(cls, options: dict[str, Any]) -> OpenOptions:
         options.setdefault("madvise", config.get_default_madvise())
         if options.get("backend") is None:
             options["backend"] = config.get_default_backend()
@@ -105,6 +113,20 @@ class OpenOptions:
 
     def __repr__(self) -> str:
         return f"OpenOptions(backend={self.backend!r}, on_mismatch={self.on_mismatch!r})"
+
+
+_DEFAULTS = {name: field.default for name, field in OpenOptions.__dataclass_fields__.items()} | {"backend": None}
+"""What options are when nobody gives any; the backend, and the advice where it is not among them, are settings."""
+
+
+def _all_default(options: Mapping[str, Any]) -> bool:
+    """Tell whether nobody gave anything but defaults: most calls, which need no look at each option."""
+    return "madvise" not in options and all([_DEFAULTS[name] is value for name, value in options.items()])
+
+
+@functools.cache
+def _defaults(madvise: str | None, backend: str) -> OpenOptions:
+    return OpenOptions._checked({"madvise": madvise, "backend": backend})
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +166,11 @@ def open_source(path: Any, options: OpenOptions) -> Opened:
     if is_buffer(path) or is_stream_object(path):
         file, head = storage.open_file(path, io=IOStats())
         return Opened(_source([file], [head], options), "file", (file.spelling,))
+    if path.__class__ is str:
+        plain = _plain_locations([path], options)
+        if plain is not None:
+            with contextlib.suppress(OSError):  # a folder or a pattern of that name, or no file: to be asked for below
+                return Opened(open_locations([plain[0]], options), "file", (path,))
     kind, locations, partitions = _locate(path, options)
     source = open_locations(locations, options)
     if len(partitions) == len(source.files):  # else an empty file was skipped
@@ -194,13 +221,14 @@ def _locate(path: Any, options: OpenOptions) -> tuple[str, Sequence[Location], _
         location = found.locations[0]
         if _GENERATION.fullmatch(location.path.rpartition("/")[2]):
             generation = manifest.read_generation(location)
+            manifest.check_table(generation, location.spelling)
             return "dataset", manifest.member_locations(generation, location), _partitions(generation)
         return "file", found.locations, ()
     if found.kind == "directory" and found.root is not None and not options.ignore_manifest:
         # The listing that found the members has told whether there is a manifest at all.
         names = (location.path.rpartition("/")[2] for location in found.hidden)
         known = any(_GENERATION.fullmatch(name) for name in names)
-        newest = manifest.newest_generation(found.root) if known else None
+        newest = manifest.newest_table(found.root) if known else None
         if newest is not None:
             return "dataset", manifest.member_locations(newest, found.root), _partitions(newest)
     return "dataset", found.locations, ()
@@ -261,7 +289,7 @@ def read_metas(
     """Read the metadata of files that are all of one format."""
     if not files:
         return []
-    if (
+    if len(heads) == 1 or (
         heads.begin_alike(8)
         if isinstance(heads, HeadBlock)
         else len({bytes(head[:8]) for head in heads}) == 1

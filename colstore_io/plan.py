@@ -23,7 +23,7 @@ from .errors import FormatError, SchemaMismatchError
 from .fields import Field, Schema
 from .formats import Decoder, ShardMeta
 from .formats.siblings import Siblings
-from .segments import Segments, partition_rows
+from .segments import Segments, distinct, partition_rows
 
 __all__ = [
     "NO_VALIDITY",
@@ -40,6 +40,8 @@ OnMismatch = Literal["strict", "drop"]
 
 Part = tuple[int, bool]
 """What a kernel reads: (position of a field in the schema, False for its values or True for its validity)."""
+
+_MAX_ROWS = (1 << 63) - 1
 
 NO_VALIDITY = -1
 
@@ -256,7 +258,7 @@ class DatasetPlan:
             bounds.append(first + pieces[1:])
         rows = np.concatenate(bounds)
         # A file without rows has no partition, unless nothing has any: then there is one, and it is empty.
-        return np.unique(rows) if rows[-1] else np.zeros(2, np.int64)
+        return distinct(rows) if rows[-1] else np.zeros(2, np.int64)
 
     def restrict(
         self, low: int, high: int, names: Sequence[str], *, categories: Collection[str] = ()
@@ -326,6 +328,8 @@ def build_plan(metas: Sequence[ShardMeta], *, on_mismatch: OnMismatch = "strict"
         return _empty_plan()
     if isinstance(metas, Siblings):
         return _plan_of_siblings(metas, on_mismatch)
+    if len(metas) == 1:
+        return _plan_of_one(metas[0], on_mismatch)
     schema = _reconcile([meta.schema for meta in metas], [meta.path for meta in metas], on_mismatch)
     layouts: dict[FileLayout, int] = {}
     by_schema: dict[
@@ -343,7 +347,7 @@ def build_plan(metas: Sequence[ShardMeta], *, on_mismatch: OnMismatch = "strict"
     counts = np.array([entry.records for entry in entries])
     rows = np.concatenate([meta.record_rows for meta in metas])
     # Only files without columns can claim so many.
-    if sum([entry.rows for entry in entries]) > np.iinfo(np.int64).max:
+    if sum([entry.rows for entry in entries]) > _MAX_ROWS:
         raise FormatError("the files have more than 2**63 - 1 rows together", path=metas[0].path)
     segments = Segments(
         np.repeat(np.arange(len(metas), dtype=np.int32), counts),
@@ -352,6 +356,22 @@ def build_plan(metas: Sequence[ShardMeta], *, on_mismatch: OnMismatch = "strict"
     )
     decoders = tuple(meta.decoder for meta in metas if meta.decoder is not None)
     return DatasetPlan(metas[0].format, schema, tuple(entries), tuple(layouts), segments, decoders)
+
+
+def _plan_of_one(meta: ShardMeta, on_mismatch: OnMismatch) -> DatasetPlan:
+    """Make the plan of a single file, of a record mostly: what costs here is the number of NumPy calls."""
+    schema = _reconcile([meta.schema], [meta.path], on_mismatch)
+    count = len(meta.record_rows)
+    row_start = np.zeros(count + 1, np.int64)
+    if count == 1:
+        row_start[1] = n_rows = int(meta.record_rows[0])
+    else:
+        np.cumsum(meta.record_rows, out=row_start[1:])
+        n_rows = meta.n_rows
+    entry = FileEntry(0, meta.committed_end, meta.fingerprint, count, n_rows)
+    segments = Segments(np.zeros(count, np.int32), row_start, meta.body_start)
+    decoders = () if meta.decoder is None else (meta.decoder,)
+    return DatasetPlan(meta.format, schema, (entry,), (_file_layout(schema, meta),), segments, decoders)
 
 
 def _plan_of_siblings(metas: Siblings, on_mismatch: OnMismatch) -> DatasetPlan:
@@ -408,6 +428,8 @@ def _empty_plan() -> DatasetPlan:
 
 def _file_layout(schema: Schema, meta: ShardMeta) -> FileLayout:
     if meta.decoder is not None:
+        if schema is meta.schema:
+            return FileLayout(tuple(range(len(schema))), (NO_VALIDITY,) * len(schema))
         numbers = tuple(meta.schema.index(name) for name in schema.names)
         return FileLayout(numbers, (NO_VALIDITY,) * len(numbers))
     values, validity = [], []

@@ -7,7 +7,6 @@ read. Resolving a predicate reads only the columns that it names, only in segmen
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -19,6 +18,7 @@ from .fields import Schema
 from .materialise import as_validity, read_fields
 from .predicate import ArrowText, ColumnStatistics, ColumnValues, Predicate
 from .ranges import mask_in_place, ranges_in_place
+from .segments import distinct
 from .selection import Mask, Range, RowSelection, compose, normalise
 
 __all__ = [
@@ -180,7 +180,7 @@ def select_matching(source: Source, predicate: Predicate, runs: Sequence[tuple[i
         return Mask(mask)
     segments = source.plan.segments
     edges = np.array(runs, np.int64)
-    cuts = np.unique(np.concatenate([edges.ravel(), segments.row_start]))
+    cuts = distinct(np.concatenate([edges.ravel(), segments.row_start]))
     starts, stops = cuts[:-1], cuts[1:]
     run = np.searchsorted(edges[:, 0], starts, side="right") - 1
     inside = (run >= 0) & (starts < edges[run, 1])
@@ -247,8 +247,7 @@ def _mask_of_runs(source: Source, predicate: Predicate, runs: _Runs) -> NDArray[
             for job in jobs:
                 run(job)
         else:
-            with ThreadPoolExecutor(granted) as pool:
-                list(pool.map(run, jobs))
+            threads.map_with_helpers(run, jobs, granted - 1)
     return mask
 
 
@@ -347,7 +346,7 @@ def _runs(source: Source, predicate: Predicate, possible: NDArray[np.bool_]) -> 
     segments, blocks = source.plan.segments, source.blocks
     assert blocks is not None
     in_block = _may_match(predicate, source.schema, blocks.statistics_of, blocks.n_blocks)
-    edges = np.unique(np.concatenate([segments.row_start, blocks.row_start]))
+    edges = distinct(np.concatenate([segments.row_start, blocks.row_start]))
     starts, stops = edges[:-1], edges[1:]
     number = segments.locate(starts)
     kept = possible[number] & in_block[np.searchsorted(blocks.row_start, starts, side="right") - 1]

@@ -8,13 +8,13 @@ import os
 from collections.abc import Sequence
 from typing import Any, Self
 
-import numpy as np
 
 from . import config
 from .column import ColumnView
 from .dataset import Source
 from .errors import ColumnNotFoundError
 from .fields import Schema
+from .kernels.shortcuts import TableShortcut
 from .opening import Opened, OpenOptions, is_buffer, is_stream_object, open_paths, open_source
 from .plan import merge_plans
 from .preview import summary_of
@@ -39,7 +39,7 @@ class _Pinned:
         return self.source
 
 
-class Table(TableOps):
+class Table(TableShortcut, TableOps):
     """What `Reader` and `Dataset` have in common: a source, its paths, and being open or closed.
 
     Indexing gives lazy views; `dict`, `array`, `frame`, `arrow` and `recarray` read the whole table. Reads from
@@ -57,17 +57,11 @@ class Table(TableOps):
     def _holder(self) -> SourceHolder:  # type: ignore[override]
         return _Pinned(self, self._source)
 
-    def __getitem__(self, key: Any) -> Any:
-        # The two keys of small reads, `table[rows, "x"]` and `table["x"]`, without the questions about all others.
-        if key.__class__ is tuple and len(key) == 2:
-            rows, name = key
-            if name.__class__ is str and (rows.__class__ is slice or rows.__class__ is np.ndarray):
-                part = self._source.parts_by_name.get(name)
-                if part is not None:
-                    return ColumnView(self._holder, part, rows)
-        elif key.__class__ is str:
-            return self._column(key, None)
-        return super().__getitem__(key)
+    _column_type = ColumnView
+
+    def _selected(self, key: Any) -> Any:
+        """Return what `key` selects, other than a column with or without a slice or an array of rows."""
+        return TableOps.__getitem__(self, key)
 
     @property
     def _positions(self) -> range:  # type: ignore[override]
@@ -175,6 +169,7 @@ class Reader(Table):
                 opened.source.close()
                 raise ValueError(f"a reader opens one file, {path!r} is a dataset; use colstore_io.open")
         super().__init__(opened.source, opened.paths)
+        self._holds_itself = True
 
     @property
     def _holder(self) -> SourceHolder:  # type: ignore[override]

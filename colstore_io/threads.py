@@ -11,9 +11,24 @@ import contextlib
 import math
 import os
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
-__all__ = ["ELEMENTS_PER_THREAD", "PARALLEL_THRESHOLD", "budget", "lease", "usable_cores", "wanted_threads"]
+__all__ = [
+    "ELEMENTS_PER_THREAD",
+    "PARALLEL_THRESHOLD",
+    "budget",
+    "lease",
+    "map_with_helpers",
+    "run_with_helpers",
+    "usable_cores",
+    "wanted_threads",
+]
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 PARALLEL_THRESHOLD = 1 << 18
 """Elements (bytes, for byte kernels) below which a call stays serial (cstore-behaviour.md 13.1)."""
@@ -129,7 +144,75 @@ def lease(wanted: int) -> Iterator[int]:
                 state.used -= granted
 
 
+_MOST_HELPERS = 256
+
+_helpers: ThreadPoolExecutor | None = None
+_helpers_lock = threading.Lock()  # guards _helpers; nothing else is locked under it
+
+
+def _pool() -> ThreadPoolExecutor:
+    global _helpers
+    with _helpers_lock:
+        if _helpers is None:
+            _helpers = ThreadPoolExecutor(_MOST_HELPERS, "colstore-io")
+        return _helpers
+
+
+def run_with_helpers(task: Callable[[], object], helpers: int) -> None:
+    """Run `task` in this thread, and beside it in up to `helpers` others, until all that began have ended.
+
+    `task` takes its work from somewhere that they share, and returns when there is none left. A helper that has not
+    begun when this thread is through is called off: nobody waits for a thread that a busy machine has no core for.
+    Helpers stay for the next call, as a thread takes 0.1 ms to start and its starter waits for it.
+
+    Raises
+    ------
+    BaseException
+        What `task` raised in this thread, else what it raised in a helper.
+    """
+    pool = _pool() if helpers > 0 else None
+    waiting = []
+    for _ in range(helpers):
+        try:
+            waiting.append(pool.submit(task))  # type: ignore[union-attr]
+        except RuntimeError:  # no more threads, or the interpreter is going down: fewer do the same
+            break
+    try:
+        task()
+    finally:
+        begun = [helper for helper in waiting if not helper.cancel()]
+        errors = [error for error in (helper.exception() for helper in begun) if error is not None]
+    if errors:
+        raise errors[0]
+
+
+def map_with_helpers(call: Callable[[T], R], items: Sequence[T], helpers: int) -> list[R]:
+    """Return ``[call(item) for item in items]``, made by this thread and up to `helpers` others, in order of begin.
+
+    After an error nothing more is begun; it is raised when all that began have ended.
+    """
+    results: list[R | None] = [None] * len(items)
+    waiting = deque(range(len(items)))  # popleft is atomic
+
+    def work() -> None:
+        while waiting:
+            try:
+                number = waiting.popleft()
+            except IndexError:  # another thread was faster
+                return
+            try:
+                results[number] = call(items[number])
+            except BaseException:
+                waiting.clear()
+                raise
+
+    run_with_helpers(work, min(helpers, len(items) - 1))
+    return results  # type: ignore[return-value]
+
+
 def _after_fork_in_child() -> None:
+    global _helpers, _helpers_lock
+    _helpers, _helpers_lock = None, threading.Lock()  # its threads do not exist here
     # libgomp's pool does not survive a fork: a child that enters a parallel region waits for threads that do
     # not exist. With a budget of 1 the kernels never open a region there (cstore-behaviour.md 9).
     _budget.reset(1)

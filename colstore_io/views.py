@@ -18,7 +18,7 @@ from .column import ColumnView
 from .decoding import read_segments
 from .errors import ColumnNotFoundError
 from .feeding import stored_batches
-from .fields import Field
+from .fields import Field, Schema
 from .ingest import Batch
 from .materialise import materialise, read_borrowed, read_fields, refuse_nullable, view_without_copy
 from .predicate import Expr, bind
@@ -354,6 +354,10 @@ class TableOps:
         return records if dtype is None else records.astype(dtype)
 
     # -- feeding other tables
+
+    def __colstore_schema__(self) -> Schema:
+        """Return the selected columns and the attributes of the table."""
+        return Schema(tuple(self._fields()), self._holder.source.schema.attrs)
 
     def __colstore_batches__(self) -> Iterator[Batch]:
         """Yield the selection as it is stored: how `store` and `append` take a reader, dataset or view.

@@ -31,7 +31,7 @@ cdef extern from "record_encode.h":
         PyObject *zero
         cb_plan *child
     ctypedef struct cb_plan:
-        int mode, k8, n, tabular, flat, has_dynamic
+        int mode, k8, n, tabular, flat, has_dynamic, untracked
         PyTypeObject *type
         PyObject *post
         PyObject *owner
@@ -57,6 +57,8 @@ cdef extern from "record_encode.h":
     object cb_path_text(const cb_path *path)
     int cb_pending() except -1
     Py_ssize_t cb_slot_offset(PyTypeObject *type, PyObject *descriptor)
+    int cb_is_plain(PyTypeObject *type)
+    int cb_share_ints() except -1
 
 cdef extern from "record_decode.h":
     ctypedef struct cb_reader:
@@ -78,6 +80,8 @@ ATTRIBUTES = CB_MODE_ATTRIBUTES
 TUPLE = CB_MODE_TUPLE
 DICT = CB_MODE_DICT
 ENVELOPE = CB_MODE_ENVELOPE
+
+cb_share_ints()
 
 cdef int64_t DEFAULT_ROWS = 1 << 22
 cdef int64_t DEFAULT_CELLS = 1 << 24
@@ -116,6 +120,7 @@ cdef class Plan:
         self.plan.mode = mode
         self.plan.k8 = k8
         self.plan.type = NULL if cls is None else <PyTypeObject *>cls
+        self.plan.untracked = mode == CB_MODE_SLOTS and cb_is_plain(self.plan.type)
         self.plan.post = NULL if post is None else <PyObject *>post
         self.plan.owner = <PyObject *>self
         for key in range(256):

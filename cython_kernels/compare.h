@@ -32,11 +32,22 @@ typedef struct {
   int open_lo, open_hi;
 } range_test;
 
+/* Two values of 8 bytes: what one register of any 64-bit machine compares at once. PAIRED_WORDS results of eight rows
+ * wait between two loops. */
+#define PAIRED_WORDS 64
+#if defined(__GNUC__) && defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define HAVE_PAIRS 1
+typedef double f8_pair __attribute__((vector_size(16)));
+typedef int64_t i8_pair __attribute__((vector_size(16)));
+#endif
+
 #define ISA(name) name##_portable
 #define ISA_TARGET
+#define ISA_IS_PORTABLE 1
 #include "compare_isa.h"
 #undef ISA
 #undef ISA_TARGET
+#undef ISA_IS_PORTABLE
 
 #ifdef HAVE_X86_VERSIONS
 #define ISA(name) name##_avx2

@@ -251,6 +251,66 @@ typedef struct {
 PLAIN_BLOCK(plain_block_32, int32_t)
 PLAIN_BLOCK(plain_block_64, int64_t)
 
+/* The same for values that have a prefix and a suffix in common (6.6): the stream has what is between them. A short
+ * prefix or suffix is copied as whole words from a padded place. */
+#define AFFIX_BLOCK(NAME, OFFSET)                                                                              \
+  static int NAME(const uint8_t *block, int64_t n_bytes, plain_state *s, const uint8_t *prefix,                \
+                  int64_t n_prefix, const uint8_t *suffix, int64_t n_suffix, OFFSET *offsets, int64_t n,       \
+                  uint8_t *data, int64_t capacity) {                                                           \
+    uint8_t before[32] = {0}, after[32] = {0};                                                                 \
+    int64_t pos = 0, value = s->value, at = s->data, length;                                                   \
+    if (n_prefix && n_prefix <= 32) prefix = (const uint8_t *)memcpy(before, prefix, (size_t)n_prefix);        \
+    if (n_suffix && n_suffix <= 32) suffix = (const uint8_t *)memcpy(after, suffix, (size_t)n_suffix);         \
+    if (s->remaining) {                                                                                        \
+      length = min_i64(s->remaining, n_bytes);                                                                 \
+      memcpy(data + at, block, (size_t)length);                                                                \
+      at += length;                                                                                            \
+      pos = length;                                                                                            \
+      s->remaining -= length;                                                                                  \
+      if (s->remaining == 0) {                                                                                 \
+        if (n_suffix) copy_value(data + at, suffix, n_suffix, capacity - at);                                  \
+        at += n_suffix;                                                                                        \
+        offsets[value] = (OFFSET)at;                                                                           \
+      }                                                                                                        \
+    }                                                                                                          \
+    while (pos < n_bytes) {                                                                                    \
+      if (UNLIKELY(s->prefix > 0 || n_bytes - pos < 4)) {                                                      \
+        s->length |= (int64_t)block[pos++] << (8 * s->prefix++);                                               \
+        if (s->prefix < 4) continue;                                                                           \
+        length = s->length;                                                                                    \
+        s->prefix = 0;                                                                                         \
+        s->length = 0;                                                                                         \
+      } else {                                                                                                 \
+        length = load_u32(block + pos);                                                                        \
+        pos += 4;                                                                                              \
+      }                                                                                                        \
+      if (UNLIKELY(value >= n)) return 1;                                                                      \
+      if (UNLIKELY(n_prefix + length + n_suffix > capacity - at)) return 2;                                    \
+      value++;                                                                                                 \
+      if (n_prefix) copy_value(data + at, prefix, n_prefix, capacity - at);                                    \
+      at += n_prefix;                                                                                          \
+      if (LIKELY(length <= n_bytes - pos)) {                                                                   \
+        copy_value(data + at, block + pos, length, min_i64(n_bytes - pos, capacity - at));                     \
+        at += length;                                                                                          \
+        pos += length;                                                                                         \
+        if (n_suffix) copy_value(data + at, suffix, n_suffix, capacity - at);                                  \
+        at += n_suffix;                                                                                        \
+        offsets[value] = (OFFSET)at;                                                                           \
+      } else {                                                                                                 \
+        memcpy(data + at, block + pos, (size_t)(n_bytes - pos));                                               \
+        at += n_bytes - pos;                                                                                   \
+        s->remaining = length - (n_bytes - pos);                                                               \
+        pos = n_bytes;                                                                                         \
+      }                                                                                                        \
+    }                                                                                                          \
+    s->value = value;                                                                                          \
+    s->data = at;                                                                                              \
+    return 0;                                                                                                  \
+  }
+
+AFFIX_BLOCK(affix_block_32, int32_t)
+AFFIX_BLOCK(affix_block_64, int64_t)
+
 /* Offsets of n rows from those of the values alone: a null is an empty value. */
 #define SPREAD_OFFSETS(NAME, OFFSET)                                                                              \
   static void NAME(const OFFSET *dense, int64_t n, const uint8_t *bitmap, OFFSET *out) {                          \
@@ -311,53 +371,6 @@ static int64_t entries_length(const uint32_t *indices, int64_t n, const int64_t 
 
 TAKE_VARIABLE(take_variable_32, int32_t)
 TAKE_VARIABLE(take_variable_64, int64_t)
-
-/* Affix (6.6): the middles from `stream` on. Returns the bytes of all values, prefix and suffix included; -1: not
- * exactly n values; -2: a length past the end; -3: more than `limit` bytes. */
-static int64_t affix_length(const uint8_t *stream, int64_t n_bytes, int64_t n, int64_t affixes, int64_t limit) {
-  int64_t pos = 0, total = 0;
-  for (int64_t i = 0; i < n; i++) {
-    if (pos == n_bytes) return -1;
-    if (n_bytes - pos < 4) return -2;
-    int64_t length = load_u32(stream + pos);
-    pos += 4;
-    if (length > n_bytes - pos) return -2;
-    pos += length;
-    total += affixes + length;
-    if (total > limit) return -3;
-  }
-  return pos == n_bytes ? total : -1;
-}
-
-/* Fills what affix_length measured; looks at the lengths once more on the way. Returns 1 if `data` is full, 0 if the
- * values have another length. A short prefix or suffix is copied as whole words from a padded place. */
-#define AFFIX_FILL(NAME, OFFSET)                                                                                  \
-  static int NAME(const uint8_t *stream, int64_t n_bytes, int64_t n, const uint8_t *prefix, int64_t n_prefix,     \
-                  const uint8_t *suffix, int64_t n_suffix, OFFSET *offsets, uint8_t *data, int64_t capacity) {    \
-    uint8_t before[32] = {0}, after[32] = {0};                                                                    \
-    int64_t pos = 0, at = 0;                                                                                      \
-    if (n_prefix && n_prefix <= 32) prefix = (const uint8_t *)memcpy(before, prefix, (size_t)n_prefix);           \
-    if (n_suffix && n_suffix <= 32) suffix = (const uint8_t *)memcpy(after, suffix, (size_t)n_suffix);            \
-    offsets[0] = 0;                                                                                               \
-    for (int64_t i = 0; i < n; i++) {                                                                             \
-      if (UNLIKELY(n_bytes - pos < 4)) return 0;                                                                  \
-      int64_t length = load_u32(stream + pos);                                                                    \
-      pos += 4;                                                                                                   \
-      if (UNLIKELY(length > n_bytes - pos || n_prefix + length + n_suffix > capacity - at)) return 0;             \
-      if (n_prefix) copy_value(data + at, prefix, n_prefix, capacity - at);                                       \
-      at += n_prefix;                                                                                             \
-      copy_value(data + at, stream + pos, length, min_i64(n_bytes - pos, capacity - at));                         \
-      at += length;                                                                                               \
-      pos += length;                                                                                              \
-      if (n_suffix) copy_value(data + at, suffix, n_suffix, capacity - at);                                       \
-      at += n_suffix;                                                                                             \
-      offsets[i + 1] = (OFFSET)at;                                                                                \
-    }                                                                                                             \
-    return at == capacity && pos == n_bytes;                                                                      \
-  }
-
-AFFIX_FILL(affix_fill_32, int32_t)
-AFFIX_FILL(affix_fill_64, int64_t)
 
 /* ---- UTF-8 ------------------------------------------------------------------------------------------- */
 

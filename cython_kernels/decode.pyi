@@ -7,14 +7,16 @@ Buffer = Any
 """A contiguous buffer of bytes; read-only will do unless the function writes to it."""
 
 class PlainReader:
-    """Length-prefixed values (columns.md 6.1), a block of their stream at a time.
+    """Length-prefixed values (columns.md 6.1), or what is between their prefix and suffix (6.6), a block at a time.
 
     Parameters
     ----------
     offsets : ndarray of int32 or int64, shape (n + 1,)
         Filled with where each value begins in `data`. Unspecified where values are missing.
     data : ndarray of uint8
-        Filled with the bytes of the values; as long as the stream without its prefixes.
+        Filled with the bytes of the values; as long as all of them together.
+    prefix, suffix : buffer, optional
+        Put before and behind each value.
 
     Raises
     ------
@@ -22,7 +24,9 @@ class PlainReader:
         If 32-bit offsets do not reach over `data`.
     """
 
-    def __init__(self, offsets: NDArray[Any], data: NDArray[np.uint8]) -> None: ...
+    def __init__(
+        self, offsets: NDArray[Any], data: NDArray[np.uint8], prefix: Buffer = b"", suffix: Buffer = b""
+    ) -> None: ...
     def feed(self, block: Buffer) -> int:
         """Take the next bytes of the stream. 0, or 1: more than n values, or 2: a value longer than what is left.
 
@@ -164,27 +168,6 @@ def take_variable(
     data: NDArray[np.uint8],
 ) -> None:
     """Copy the chosen entries one after the other; `data` has exactly the length that `measure_entries` tells."""
-
-def measure_affix(middles: Buffer, n: int, affixes: int, limit: int) -> int:
-    """Return how many bytes n values of common prefix and suffix (6.6) have together.
-
-    Parameters
-    ----------
-    middles : buffer
-        Length and bytes of each middle.
-    affixes : int
-        Bytes of prefix and suffix.
-
-    Returns
-    -------
-    int
-        -1: not exactly n values; -2: a length past the end; -3: more than `limit` bytes.
-    """
-
-def fill_affix(
-    middles: Buffer, prefix: Buffer, suffix: Buffer, offsets: NDArray[Any], data: NDArray[np.uint8]
-) -> None:
-    """Write the values of 6.6; `data` has exactly the length that `measure_affix` tells."""
 
 def first_not_utf8(data: Buffer, offsets: NDArray[Any]) -> int:
     """Return the number of the first value that is not UTF-8; -1 when all are. Offsets are int32 or int64."""

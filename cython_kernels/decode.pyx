@@ -68,11 +68,12 @@ cdef extern from "decode.h" nogil:
                           int64_t n_area, int32_t *offsets, uint8_t *data, int64_t capacity)
     int take_variable_64(const uint32_t *indices, int64_t n, const int64_t *bounds, const uint8_t *area,
                           int64_t n_area, int64_t *offsets, uint8_t *data, int64_t capacity)
-    int64_t affix_length(const uint8_t *stream, int64_t n_bytes, int64_t n, int64_t affixes, int64_t limit)
-    int affix_fill_32(const uint8_t *stream, int64_t n_bytes, int64_t n, const uint8_t *prefix, int64_t n_prefix,
-                       const uint8_t *suffix, int64_t n_suffix, int32_t *offsets, uint8_t *data, int64_t capacity)
-    int affix_fill_64(const uint8_t *stream, int64_t n_bytes, int64_t n, const uint8_t *prefix, int64_t n_prefix,
-                       const uint8_t *suffix, int64_t n_suffix, int64_t *offsets, uint8_t *data, int64_t capacity)
+    int affix_block_32(const uint8_t *block, int64_t n_bytes, plain_state *s, const uint8_t *prefix, int64_t n_prefix,
+                       const uint8_t *suffix, int64_t n_suffix, int32_t *offsets, int64_t n, uint8_t *data,
+                       int64_t capacity)
+    int affix_block_64(const uint8_t *block, int64_t n_bytes, plain_state *s, const uint8_t *prefix, int64_t n_prefix,
+                       const uint8_t *suffix, int64_t n_suffix, int64_t *offsets, int64_t n, uint8_t *data,
+                       int64_t capacity)
     int64_t first_not_utf8_32(const uint8_t *data, const int32_t *offsets, int64_t n)
     int64_t first_not_utf8_64(const uint8_t *data, const int64_t *offsets, int64_t n)
     int64_t lzw_span(const uint8_t *source, int64_t n_source, uint8_t *out, int64_t capacity)
@@ -260,10 +261,17 @@ cdef class PlainReader:
     cdef uint8_t[::1] data
     cdef int32_t[::1] offsets_32
     cdef int64_t[::1] offsets_64
-    cdef bint wide
+    cdef const uint8_t[::1] prefix
+    cdef const uint8_t[::1] suffix
+    cdef bint wide, affixes
     cdef int64_t n
 
-    def __init__(self, offsets, uint8_t[::1] data not None):
+    def __init__(self, offsets, uint8_t[::1] data not None, const uint8_t[::1] prefix not None=b"",
+                 const uint8_t[::1] suffix not None=b""):
+        self.prefix, self.suffix = prefix, suffix
+        self.affixes = prefix.shape[0] > 0 or suffix.shape[0] > 0
+        if prefix.shape[0] > (1 << 40) or suffix.shape[0] > (1 << 40):
+            raise ValueError("a prefix or suffix of more bytes than any length can tell")
         self.state = plain_state(0, 0, 0, 0, 0)
         self.wide = offsets.dtype.itemsize == 8
         if self.wide:
@@ -285,7 +293,15 @@ cdef class PlainReader:
         if n_bytes == 0:
             return 0
         with nogil:
-            if self.wide:
+            if self.affixes and self.wide:
+                code = affix_block_64(&block[0], n_bytes, &self.state, &self.prefix[0], self.prefix.shape[0],
+                                      &self.suffix[0], self.suffix.shape[0], &self.offsets_64[0], self.n,
+                                      &self.data[0], self.data.shape[0])
+            elif self.affixes:
+                code = affix_block_32(&block[0], n_bytes, &self.state, &self.prefix[0], self.prefix.shape[0],
+                                      &self.suffix[0], self.suffix.shape[0], &self.offsets_32[0], self.n,
+                                      &self.data[0], self.data.shape[0])
+            elif self.wide:
                 code = plain_block_64(&block[0], n_bytes, &self.state, &self.offsets_64[0], self.n, &self.data[0],
                                       self.data.shape[0])
             else:
@@ -378,35 +394,6 @@ def take_variable(const uint32_t[::1] indices not None, const int64_t[::1] bound
                                     data.shape[0])
     if not full:
         raise ValueError("data must have exactly the bytes of the chosen entries")
-
-
-def measure_affix(const uint8_t[::1] middles not None, int64_t n, int64_t affixes, int64_t limit):
-    cdef int64_t total
-    if n < 0 or affixes < 0 or affixes > (1 << 40) or limit < 0 or limit > (1 << 60):
-        raise ValueError("counts must not be negative")
-    with nogil:
-        total = affix_length(&middles[0], middles.shape[0], n, affixes, limit)
-    return total
-
-
-def fill_affix(const uint8_t[::1] middles not None, const uint8_t[::1] prefix not None,
-               const uint8_t[::1] suffix not None, offset_t[::1] offsets not None, uint8_t[::1] data not None):
-    cdef int64_t n = offsets.shape[0] - 1, n_prefix = prefix.shape[0], n_suffix = suffix.shape[0]
-    cdef int full
-    if n < 0 or n_prefix > (1 << 40) or n_suffix > (1 << 40):
-        raise ValueError("offsets has one place more than there are values")
-    if offset_t is int32_t:
-        if data.shape[0] > 0x7fffffff:
-            raise ValueError("32-bit offsets do not reach over that many bytes")
-    with nogil:
-        if offset_t is int32_t:
-            full = affix_fill_32(&middles[0], middles.shape[0], n, &prefix[0], n_prefix, &suffix[0], n_suffix,
-                                  &offsets[0], &data[0], data.shape[0])
-        else:
-            full = affix_fill_64(&middles[0], middles.shape[0], n, &prefix[0], n_prefix, &suffix[0], n_suffix,
-                                  &offsets[0], &data[0], data.shape[0])
-    if not full:
-        raise ValueError("data must have exactly the bytes of the values")
 
 
 def first_not_utf8(const uint8_t[::1] data not None, const offset_t[::1] offsets not None):

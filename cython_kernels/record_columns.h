@@ -265,6 +265,24 @@ static int walk_strings(const uint8_t **p, const uint8_t *end, uint64_t count, u
   return RECORD_OK;
 }
 
+/* The header of a list of strings (5.5, 6.5), `p` behind its code or descriptor: how many, and where the elements end;
+ * with four-bit keys nothing but the elements says that, and *stop is `end`. */
+KERNEL_INLINE int open_strings(const uint8_t **p, const uint8_t *end, int k8, int code, uint64_t *count,
+                               const uint8_t **stop) {
+  int wrong, packed;
+  uint64_t size;
+  if (!k8) {
+    *stop = end;
+    wrong = read_k4_size(p, end, code, count, &packed);
+    return wrong ? wrong : (code & 8) && (code & 7) > 2 ? RECORD_BAD_BLOB : RECORD_OK;
+  }
+  if (code < 0xc8 || code > 0xcf) return RECORD_WRONG_CLASS; /* LIST, uniform */
+  wrong = read_body(p, end, code & 3, &size);
+  if (wrong) return wrong;
+  *stop = *p + size;
+  return read_len(p, *stop, count);
+}
+
 /* Text, bytes or a list, at the code or descriptor `code`, whose payload begins at *p. */
 static int read_variable(const uint8_t **p, const uint8_t *end, int k8, int code, int type, variable *v) {
   int wrong;
@@ -289,25 +307,13 @@ static int read_variable(const uint8_t **p, const uint8_t *end, int k8, int code
     return RECORD_OK;
   }
   if (type == TYPE_STRINGS) {
-    uint64_t total;
-    if (!k8) {
-      wrong = read_k4_size(p, end, code, &v->count, &v->packed);
-      if (wrong) return wrong;
-      if ((code & 8) && (code & 7) > 2) return RECORD_BAD_BLOB;
-      v->start = *p;
-      wrong = walk_strings(p, end, v->count, &total);
-    } else {
-      const uint8_t *stop;
-      if (code < 0xc8 || code > 0xcf) return RECORD_WRONG_CLASS; /* LIST, uniform */
-      wrong = read_body(p, end, code & 3, &v->size);
-      if (wrong) return wrong;
-      stop = *p + v->size;
-      wrong = read_len(p, stop, &v->count);
-      if (wrong) return wrong;
-      v->start = *p;
-      wrong = walk_strings(p, stop, v->count, &total);
-      if (!wrong && *p != stop) return RECORD_LEFT_OVER;
-    }
+    const uint8_t *stop;
+    uint64_t total = 0;
+    wrong = open_strings(p, end, k8, code, &v->count, &stop);
+    if (wrong) return wrong;
+    v->start = *p;
+    wrong = walk_strings(p, stop, v->count, &total);
+    if (!wrong && k8 && *p != stop) return RECORD_LEFT_OVER;
     v->size = total;
     return wrong;
   }
@@ -528,11 +534,70 @@ static int find_field(record_reader *r, int k8, const uint8_t *p, const uint8_t 
 
 /* ---- the columns of a table ----------------------------------------------------------------------------- */
 
+/* Where the text columns of a table go, in Arrow's layout. */
+typedef struct {
+  char *const *offsets; /* by field: room for rows + 1 offsets, of which the first is there; NULL: not wanted */
+  int wide;             /* offsets are int64, else int32 */
+  uint8_t *text;        /* room for as many bytes as the table has; columns lie one behind the other */
+} text_target;
+
+/* Copy n bytes that are mostly few. `room` is what may be read and written behind both: then short values are blocks
+ * of fixed size, which costs less than a call that finds out how many bytes there are. */
+KERNEL_INLINE void copy_short(uint8_t *restrict to, const uint8_t *restrict from, uint64_t n, int64_t room) {
+  if (LIKELY(n <= 256 && room >= 256 + 64)) {
+    memcpy(to, from, 16);
+    if (n > 16) {
+      memcpy(to + 16, from + 16, 16);
+      if (n > 32) {
+        memcpy(to + 32, from + 32, 32);
+        for (uint64_t done = 64; done < n; done += 64) memcpy(to + done, from + done, 64);
+      }
+    }
+    return;
+  }
+  memcpy(to, from, n);
+}
+
+/* `count` elements of a list of strings, copied while they are found: only reading one element tells where the next
+ * is, and the copy fits into that wait. The first offset is 0; `text` has room for end - *p bytes. */
+#define TAKE_STRINGS(type)                                                                                     \
+  for (uint64_t i = 0; i < count; i++) {                                                                       \
+    uint64_t size;                                                                                             \
+    if (LIKELY(from < end && *from < 255)) {                                                                   \
+      size = *from++;                                                                                          \
+    } else {                                                                                                   \
+      int wrong = read_len(&from, end, &size);                                                                 \
+      if (wrong) return wrong;                                                                                 \
+    }                                                                                                          \
+    if (UNLIKELY(size > (uint64_t)(end - from))) return RECORD_TRUNCATED;                                      \
+    copy_short(text + at, from, size, end - from);                                                             \
+    from += size;                                                                                              \
+    at += (int64_t)size;                                                                                       \
+    ((type *)(void *)offsets)[i + 1] = (type)at;                                                               \
+  }
+
+static int take_strings(const uint8_t **p, const uint8_t *end, uint64_t count, int wide, char *offsets, uint8_t *text,
+                        int64_t *written) {
+  const uint8_t *from = *p;
+  int64_t at = 0;
+  if (count > (uint64_t)(end - from)) return RECORD_BAD_LIST; /* an element takes a byte at least */
+  if (wide) {
+    TAKE_STRINGS(int64_t)
+  } else {
+    TAKE_STRINGS(int32_t)
+  }
+  *p = from;
+  *written = at;
+  return RECORD_OK;
+}
+
 /* Find the columns of a table body behind its row count (colbin.md 7): start and length of the bytes of the column
- * codec, or of the elements of a list of strings; start -1 when absent. */
+ * codec; start -1 when absent. Text columns go to `texts` if there is one and it wants them, and `start` and `length`
+ * say where in its text; else they are stepped over. */
 static int find_columns(record_reader *r, int k8, const uint8_t *p, const uint8_t *end, int64_t rows, int64_t *start,
-                        int64_t *length) {
+                        int64_t *length, const text_target *texts) {
   const layout_node *node = r->nodes;
+  int64_t used = 0;
   for (int32_t c = 0; c < node->count; c++) start[c] = -1;
   while (p < end) {
     int key, code, place, wrong;
@@ -556,12 +621,21 @@ static int find_columns(record_reader *r, int k8, const uint8_t *p, const uint8_
     if (start[place] >= 0) return RECORD_DUPLICATE_KEY;
     p++;
     if (r->fields[node->first + place].code == TYPE_STRING) {
-      variable v;
-      wrong = read_variable(&p, end, k8, code, TYPE_STRINGS, &v);
+      const uint8_t *stop;
+      uint64_t count;
+      int64_t written = 0;
+      wrong = open_strings(&p, end, k8, code, &count, &stop);
       if (wrong) return wrong;
-      if (v.count != (uint64_t)rows) return RECORD_ROWS;
-      start[place] = v.start - r->data;
-      length[place] = p - v.start;
+      if (count != (uint64_t)rows) return RECORD_ROWS;
+      if (texts && texts->offsets[place])
+        wrong = take_strings(&p, stop, count, texts->wide, texts->offsets[place], texts->text + used, &written);
+      else
+        wrong = walk_strings(&p, stop, count, &size);
+      if (wrong) return wrong;
+      if (k8 && p != stop) return RECORD_LEFT_OVER;
+      start[place] = used;
+      length[place] = written;
+      used += written;
     } else {
       if (k8 && (code < 0xb0 || code > 0xbf)) return RECORD_WRONG_CLASS;
       wrong = read_body(&p, end, code & 3, &size);
@@ -572,46 +646,6 @@ static int find_columns(record_reader *r, int k8, const uint8_t *p, const uint8_
     }
   }
   return RECORD_OK;
-}
-
-/* Copy n bytes that are mostly few. `room` is what may be read and written behind both. */
-KERNEL_INLINE void copy_short(uint8_t *restrict to, const uint8_t *restrict from, uint64_t n, int64_t room) {
-  if (LIKELY(n <= 64 && room >= 64)) {
-    memcpy(to, from, 16);
-    if (n > 16) {
-      memcpy(to + 16, from + 16, 16);
-      if (n > 32) memcpy(to + 32, from + 32, 32);
-    }
-    return;
-  }
-  memcpy(to, from, n);
-}
-
-/* `count` elements of a list of strings to Arrow: offsets from `base`, and bytes, for which `out` has room for the
- * whole span, LENs included. Returns the bytes written to `out`; -1 when the span is not exactly those elements. */
-#define STRINGS_TO_ARROW(type)                                                                                 \
-  for (int64_t i = 0; i < count; i++) {                                                                        \
-    uint64_t size;                                                                                             \
-    if (p < end && *p < 255)                                                                                   \
-      size = *p++;                                                                                             \
-    else if (read_len(&p, end, &size))                                                                         \
-      return -1;                                                                                               \
-    if (size > (uint64_t)(end - p)) return -1;                                                                 \
-    copy_short(out + at, p, size, end - p);                                                                    \
-    p += size;                                                                                                 \
-    at += (int64_t)size;                                                                                       \
-    ((type *)(void *)offsets)[i + 1] = (type)(base + at);                                                      \
-  }
-
-static int64_t strings_to_arrow(const uint8_t *p, const uint8_t *end, int64_t count, int64_t base, int wide,
-                                char *offsets, uint8_t *out) {
-  int64_t at = 0;
-  if (wide) {
-    STRINGS_TO_ARROW(int64_t)
-  } else {
-    STRINGS_TO_ARROW(int32_t)
-  }
-  return p == end ? at : -1;
 }
 
 /* ---- pass two ------------------------------------------------------------------------------------------- */
@@ -849,12 +883,13 @@ KERNEL_INLINE uint8_t *write_k8_size(uint8_t *p, int key, int descriptor, uint64
   return write_le(p, n, 1 << lw);
 }
 
+/* The caller has room for all elements, so that what is left of their bytes is there in both memories. */
 KERNEL_INLINE uint8_t *write_elements(uint8_t *p, const int64_t *inner, const uint8_t *bytes, int64_t begin,
                                       int64_t end) {
   for (int64_t i = begin; i < end; i++) {
     int64_t size = inner[i + 1] - inner[i];
     p = write_len(p, (uint64_t)size);
-    if (size) memcpy(p, bytes + inner[i], (size_t)size); /* without any text there may be no memory */
+    if (size) copy_short(p, bytes + inner[i], (uint64_t)size, inner[end] - inner[i]); /* no text, maybe no memory */
     p += size;
   }
   return p;

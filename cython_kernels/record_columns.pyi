@@ -62,13 +62,17 @@ def table_columns(
     end: int,
     rows: int,
     k8: bool,
+    outs: Sequence[NDArray[Any] | None],
+    text: NDArray[np.uint8] | None,
     start: NDArray[np.int64],
     length: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Find the columns of a table, ``data[begin:end]`` without its row count (colbin.md 7).
+    """Find the columns of a table, ``data[begin:end]`` without its row count (colbin.md 7), and read its text.
 
-    `start` and `length` (int64, one per field of the type) get the bytes of the column codec, or the elements of a
-    text column, whose number is checked; `start` is -1 of absent ones. `k8`: whether the columns have eight-bit keys.
+    `start` and `length` (int64, one per field of the type) get where the bytes of the column codec are; `start` is
+    -1 of absent columns. `k8`: whether the columns have eight-bit keys. `outs`, by field, has offsets of shape
+    (rows + 1,) for text columns that are wanted: int32, int64 when the table has 2 GiB. Their text goes into `text`,
+    which has room for ``end - begin`` bytes: that of one column is ``text[start:start + length]``.
     Returns (0, any) or (error code, offset).
     """
 
@@ -80,10 +84,11 @@ def read_table(
     rows: int,
     k8: bool,
     outs: Sequence[NDArray[Any] | None],
+    text: NDArray[np.uint8] | None,
     start: NDArray[np.int64],
     length: NDArray[np.int64],
 ) -> tuple[int, int, int]:
-    """`table_columns`, and the columns of fixed width decoded into `outs` (by field; None: not wanted, or text).
+    """`table_columns`, and the columns of fixed width decoded into `outs` (by field; None: not wanted).
 
     Absent columns become zeros. Returns (0, 0, -1), (error code, offset, -1), or the codec's error code, the offset and
     the field of a column that is wrong.
@@ -96,21 +101,6 @@ def locate(
 
     Returns (0, code or descriptor, start, stop) of its body, the code being -1 when it is absent; or
     (error code, offset, 0, 0).
-    """
-
-def string_column(
-    data: Buffer,
-    begin: int,
-    length: int,
-    rows: int,
-    offsets: NDArray[Any],
-    out: NDArray[np.uint8],
-    base: int = 0,
-) -> int:
-    """Copy the elements of a text column to Arrow's layout; return the bytes written to `out`.
-
-    `offsets` (int32 or int64, shape (rows + 1,)) gets ``offsets[i + 1]``, `base` added; `out` has at least `length`
-    bytes.
     """
 
 def texts(

@@ -7,7 +7,7 @@ variable length alone. Nothing here allocates in proportion to what the bytes cl
 
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t, uintptr_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 cdef extern from "record_columns.h" nogil:
@@ -49,12 +49,14 @@ cdef extern from "record_columns.h" nogil:
     int column_decode_as(int isa, int kind, const uint8_t *src, int64_t length, int64_t n, void *out)
     int read_rows(record_reader *r, int k8, const uint8_t *p, const uint8_t *end, int64_t first, int64_t stop)
     int read_messages(record_reader *r, const int64_t *start, const int64_t *length, int64_t rows)
+    ctypedef struct text_target:
+        char **offsets
+        int wide
+        uint8_t *text
     int find_columns(record_reader *r, int k8, const uint8_t *p, const uint8_t *end, int64_t rows, int64_t *start,
-                     int64_t *length)
+                     int64_t *length, const text_target *texts)
     int find_field(record_reader *r, int k8, const uint8_t *p, const uint8_t *end, int wanted, int *code,
                    const uint8_t **start, const uint8_t **stop)
-    int64_t strings_to_arrow(const uint8_t *p, const uint8_t *end, int64_t count, int64_t base, int wide,
-                             char *offsets, uint8_t *out)
     int64_t copy_texts(const uint8_t *data, int64_t length, const int64_t *place, int64_t *size, int64_t rows,
                        int type, uint8_t *out, int64_t *bad)
     int copy_lists(const uint8_t *data, int64_t length, const int64_t *place, int64_t rows, int type, char *out,
@@ -226,38 +228,82 @@ def read_records(Layout layout not None, const uint8_t[::1] data not None, const
     return wrong, reader.at - reader.data
 
 
+cdef class Texts:
+    """Memory for the text columns of a table: of `outs`, what belongs to fields of text."""
+    cdef text_target target
+    cdef char **offsets
+    cdef object kept
+
+    def __cinit__(self, Layout layout, outs, text, int64_t rows, int64_t room):
+        cdef int c
+        cdef int32_t[::1] narrow
+        cdef int64_t[::1] broad
+        cdef uint8_t[::1] to = text
+        if rows < 0 or len(outs) < layout.n_fields:
+            raise ValueError(f"outs needs room for {layout.n_fields} columns of a number of rows")
+        self.kept = [text]
+        self.offsets = <char **>calloc(layout.n_fields + 1, sizeof(char *))
+        if self.offsets == NULL:
+            raise MemoryError
+        self.target.offsets = self.offsets
+        self.target.wide = room > 0x7fffffff
+        if text is not None:
+            if to.shape[0] < room:
+                raise ValueError(f"text needs room for {room} bytes")
+            self.target.text = &to[0] if to.shape[0] else NULL
+        for c in range(layout.n_fields):
+            if layout.fields[c].code != TYPE_STRING or outs[c] is None:
+                continue
+            if text is None:
+                raise ValueError("text columns need memory for their text")
+            if self.target.wide:
+                broad = outs[c]
+                if broad.shape[0] != rows + 1:
+                    raise ValueError("offsets are one number more than there are rows")
+                broad[0] = 0
+                self.offsets[c] = <char *>&broad[0]
+            else:
+                narrow = outs[c]
+                if narrow.shape[0] != rows + 1:
+                    raise ValueError("offsets are one number more than there are rows")
+                narrow[0] = 0
+                self.offsets[c] = <char *>&narrow[0]
+            self.kept.append(outs[c])
+
+    def __dealloc__(self):
+        free(self.offsets)
+
+
 def table_columns(Layout layout not None, const uint8_t[::1] data not None, int64_t begin, int64_t end, int64_t rows,
-                  int k8, int64_t[::1] start not None, int64_t[::1] length not None):
+                  int k8, outs not None, text, int64_t[::1] start not None, int64_t[::1] length not None):
     cdef record_reader reader
+    cdef Texts texts
     cdef int wrong
     check_span(begin, end, data.shape[0])
     if start.shape[0] < layout.n_fields or length.shape[0] < layout.n_fields:
         raise ValueError(f"start and length need room for {layout.n_fields} columns")
+    texts = Texts(layout, outs, text, rows, end - begin)
     reader = reader_of(layout, &data[0] if data.shape[0] else NULL)
     with nogil:
-        wrong = find_columns(&reader, k8, reader.data + begin, reader.data + end, rows, &start[0], &length[0])
+        wrong = find_columns(&reader, k8, reader.data + begin, reader.data + end, rows, &start[0], &length[0],
+                             &texts.target)
     return wrong, reader.at - reader.data
 
 
 def read_table(Layout layout not None, const uint8_t[::1] data not None, int64_t begin, int64_t end, int64_t rows,
-               int k8, outs not None, int64_t[::1] start not None, int64_t[::1] length not None):
-    cdef record_reader reader
+               int k8, outs not None, text, int64_t[::1] start not None, int64_t[::1] length not None):
     cdef Py_buffer view
     cdef int wrong, c, code, kind
-    check_span(begin, end, data.shape[0])
-    if rows < 0 or start.shape[0] < layout.n_fields or length.shape[0] < layout.n_fields or len(outs) < layout.n_fields:
-        raise ValueError(f"outs, start and length need room for {layout.n_fields} columns")
-    reader = reader_of(layout, &data[0] if data.shape[0] else NULL)
-    with nogil:
-        wrong = find_columns(&reader, k8, reader.data + begin, reader.data + end, rows, &start[0], &length[0])
+    cdef const uint8_t *bytes_ = &data[0] if data.shape[0] else NULL
+    wrong, at = table_columns(layout, data, begin, end, rows, k8, outs, text, start, length)
     if wrong:
-        return wrong, reader.at - reader.data, -1
+        return wrong, at, -1
     for c in range(layout.n_fields):
         out = outs[c]
-        if out is None:
-            continue
         code = layout.fields[c].code
-        if code >= TYPE_STRING:
+        if out is None or code == TYPE_STRING:
+            continue
+        if code > TYPE_STRING:
             raise ValueError(f"column {c} has no fixed width")
         kind = KIND_OF[code]
         PyObject_GetBuffer(out, &view, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
@@ -268,7 +314,7 @@ def read_table(Layout layout not None, const uint8_t[::1] data not None, int64_t
                 if start[c] < 0:
                     memset(view.buf, 0, view.len)
                 else:
-                    wrong = column_decode_as(BEST_ISA, kind, reader.data + start[c], length[c], rows, view.buf)
+                    wrong = column_decode_as(BEST_ISA, kind, bytes_ + start[c], length[c], rows, view.buf)
         finally:
             PyBuffer_Release(&view)
         if wrong:
@@ -289,38 +335,6 @@ def locate(Layout layout not None, const uint8_t[::1] data not None, int64_t beg
     if wrong:
         return wrong, reader.at - reader.data, 0, 0
     return 0, code, start - reader.data, stop - reader.data
-
-
-def string_column(const uint8_t[::1] data not None, int64_t begin, int64_t length, int64_t rows, offsets not None,
-                  uint8_t[::1] out not None, int64_t base=0):
-    cdef int32_t[::1] narrow
-    cdef int64_t[::1] broad
-    cdef char *to
-    cdef int wide
-    cdef const uint8_t *p
-    cdef const uint8_t *end
-    cdef int64_t size
-    check_span(begin, begin + length, data.shape[0])
-    if out.shape[0] < length or offsets.shape[0] != rows + 1:
-        raise ValueError("out must hold the column's bytes, offsets one number more than there are rows")
-    wide = offsets.itemsize == 8
-    if wide:
-        broad = offsets
-        to = <char *>&broad[0]
-    else:
-        narrow = offsets
-        to = <char *>&narrow[0]
-        if base + length > 0x7fffffff:
-            raise ValueError("32-bit offsets cannot address this much text")
-    if rows == 0:
-        return 0
-    p = &data[0] + begin if data.shape[0] else NULL
-    end = p + length
-    with nogil:
-        size = strings_to_arrow(p, end, rows, base, wide, to, &out[0] if length else NULL)
-    if size < 0:
-        raise ValueError("these bytes are not that many elements")
-    return size
 
 
 def texts(const uint8_t[::1] data not None, const int64_t[::1] place not None, int64_t[::1] size not None, int code,

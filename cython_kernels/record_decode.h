@@ -55,16 +55,62 @@ static PyObject *cb_not_utf8(cb_reader *r, const uint8_t *p, uint64_t n) {
   return NULL;
 }
 
-KERNEL_INLINE PyObject *cb_text(cb_reader *r, const uint8_t *p, uint64_t n) {
-  if (LIKELY(cb_is_ascii(p, n))) {
-    if (n == 0) return PyUnicode_FromStringAndSize(NULL, 0);
-    if (n == 1) return PyUnicode_DecodeASCII((const char *)p, 1, NULL); /* shared by the interpreter */
-    PyObject *text = PyUnicode_New((Py_ssize_t)n, 127);
-    if (LIKELY(text != NULL)) memcpy(PyUnicode_1BYTE_DATA(text), p, (size_t)n);
-    return text;
-  }
+static PyObject *cb_other_text(cb_reader *r, const uint8_t *p, uint64_t n) {
   PyObject *text = PyUnicode_DecodeUTF8((const char *)p, (Py_ssize_t)n, r->surrogates ? "surrogateescape" : "strict");
   return text ? text : cb_not_utf8(r, p, n);
+}
+
+/* n bytes as text. Most texts are ASCII of 2 to 16 bytes: those are two loads, tested and stored again, that overlap
+ * in the middle; neither side goes past its n bytes. */
+KERNEL_INLINE PyObject *cb_text(cb_reader *r, const uint8_t *p, uint64_t n) {
+  PyObject *text;
+  if (n < 2) {
+    if (n == 0) return PyUnicode_FromStringAndSize(NULL, 0);
+    return LIKELY(*p < 0x80) ? PyUnicode_DecodeASCII((const char *)p, 1, NULL) /* shared by the interpreter */
+                             : cb_other_text(r, p, n);
+  }
+  if (n < 8) {
+    uint32_t low, high;
+    if (n < 4) {
+      uint16_t first, last;
+      memcpy(&first, p, 2);
+      memcpy(&last, p + n - 2, 2);
+      if (UNLIKELY((first | last) & 0x8080)) return cb_other_text(r, p, n);
+      if (UNLIKELY(!(text = PyUnicode_New((Py_ssize_t)n, 127)))) return NULL;
+      memcpy(PyUnicode_1BYTE_DATA(text), &first, 2);
+      memcpy(PyUnicode_1BYTE_DATA(text) + n - 2, &last, 2);
+      return text;
+    }
+    memcpy(&low, p, 4);
+    memcpy(&high, p + n - 4, 4);
+    if (UNLIKELY((low | high) & 0x80808080u)) return cb_other_text(r, p, n);
+    if (UNLIKELY(!(text = PyUnicode_New((Py_ssize_t)n, 127)))) return NULL;
+    memcpy(PyUnicode_1BYTE_DATA(text), &low, 4);
+    memcpy(PyUnicode_1BYTE_DATA(text) + n - 4, &high, 4);
+    return text;
+  }
+  if (n <= 16) {
+    uint64_t low, high;
+    memcpy(&low, p, 8);
+    memcpy(&high, p + n - 8, 8);
+    if (UNLIKELY((low | high) & 0x8080808080808080ull)) return cb_other_text(r, p, n);
+    if (UNLIKELY(!(text = PyUnicode_New((Py_ssize_t)n, 127)))) return NULL;
+    memcpy(PyUnicode_1BYTE_DATA(text), &low, 8);
+    memcpy(PyUnicode_1BYTE_DATA(text) + n - 8, &high, 8);
+    return text;
+  }
+  if (UNLIKELY(!cb_is_ascii(p, n))) return cb_other_text(r, p, n);
+  text = PyUnicode_New((Py_ssize_t)n, 127);
+  if (LIKELY(text != NULL)) {
+    uint8_t *to = PyUnicode_1BYTE_DATA(text);
+    if (n <= 32) {
+      memcpy(to, p, 16);
+      memcpy(to + n - 16, p + n - 16, 16);
+    } else {
+      memcpy(to, p, (size_t)n);
+    }
+  }
+  return text;
 }
 
 static PyObject *cb_packed_text(cb_reader *r, const uint8_t *p, uint64_t n, int packing) {
@@ -84,21 +130,17 @@ static PyObject *cb_zero_value(cb_reader *r, const cb_field *f, int depth);
 static PyObject *cb_zero_record(cb_reader *r, const cb_plan *plan, int depth) {
   if (depth > CB_MAX_DEPTH) return cb_fail_object(r, r->start, "nested deeper than 128 levels");
   if (cb_pay(r, r->start, plan->n + 1) < 0) return NULL;
-  PyObject *object = cb_new_object(plan);
+  PyObject *object = cb_new_object(plan, plan->mode);
   if (!object && plan->mode != CB_MODE_ENVELOPE) return NULL;
   for (int i = 0; i < plan->n; i++) {
     if (plan->fields[i].left_out) continue;
     PyObject *value = cb_zero_value(r, &plan->fields[i], depth);
-    if (!value || cb_set_value(plan, &plan->fields[i], &object, value) < 0) {
+    if (!value || cb_set_value(plan, plan->mode, &plan->fields[i], &object, value) < 0) {
       Py_XDECREF(object);
       return NULL;
     }
   }
-  if (plan->post) {
-    PyObject *done = PyObject_CallOneArg(plan->post, object);
-    if (!done) Py_CLEAR(object);
-    Py_XDECREF(done);
-  }
+  if (cb_finish_object(plan, plan->mode, object) < 0) Py_CLEAR(object);
   return object;
 }
 
@@ -129,7 +171,7 @@ static PyObject *cb_read_vec(cb_reader *r, const uint8_t *p, const uint8_t *end,
       cb_step(&r->path, NULL, (Py_ssize_t)i);
       return cb_fail_object(r, p, "an integer is outside the range of its type");
     }
-    PyObject *item = is_signed ? PyLong_FromLongLong((long long)bits) : PyLong_FromUnsignedLongLong(bits);
+    PyObject *item = is_signed || !(bits >> 63) ? cb_int_object((int64_t)bits) : PyLong_FromUnsignedLongLong(bits);
     if (UNLIKELY(!item)) {
       Py_DECREF(list);
       return NULL;
@@ -421,7 +463,7 @@ static PyObject *cb_read_table(cb_reader *r, const cb_plan *plan, const uint8_t 
   }
   if (!(list = PyList_New((Py_ssize_t)rows))) goto done;
   for (uint64_t i = 0; i < rows; i++) {
-    PyObject *object = cb_new_object(plan);
+    PyObject *object = cb_new_object(plan, plan->mode);
     int bad = !object && plan->mode != CB_MODE_ENVELOPE;
     for (int c = 0; c < plan->n && !bad; c++) {
       const cb_field *f = &plan->fields[c];
@@ -430,14 +472,9 @@ static PyObject *cb_read_table(cb_reader *r, const cb_plan *plan, const uint8_t 
       else if (columns[c].strings) value = Py_NewRef(PyList_GET_ITEM(columns[c].strings, (Py_ssize_t)i));
       else if (f->left_out) continue;
       else value = cb_zero_value(r, f, depth + 1);
-      bad = !value || cb_set_value(plan, f, &object, value) < 0;
+      bad = !value || cb_set_value(plan, plan->mode, f, &object, value) < 0;
     }
-    if (!bad && plan->post) {
-      PyObject *done = PyObject_CallOneArg(plan->post, object);
-      bad = !done;
-      Py_XDECREF(done);
-    }
-    if (bad) {
+    if (bad || cb_finish_object(plan, plan->mode, object) < 0) {
       Py_XDECREF(object);
       Py_CLEAR(list);
       goto done;
@@ -557,15 +594,15 @@ KERNEL_INLINE PyObject *cb_read_field(cb_reader *r, const cb_field *f, const uin
   return cb_read_composite(r, f, pp, end, k8, head, depth);
 }
 
-/* A run of fields as an object of the plan's type. */
-static PyObject *cb_read_record(cb_reader *r, const cb_plan *plan, const uint8_t *p, const uint8_t *end, int k8, int depth) {
-  uint64_t seen[4] = {0, 0, 0, 0};
+/* A run of fields as an object of the plan's type. `k8` and `mode` are constants where this is compiled in. */
+KERNEL_INLINE PyObject *cb_read_run(cb_reader *r, const cb_plan *plan, const uint8_t *p, const uint8_t *end, int k8,
+                                    int mode, int depth) {
+  uint64_t seen[4] = {0, 0, 0, 0}; /* four-bit keys need one word, and the compiler sees it */
   int present = 0;
   const char *why = NULL;
   const cb_field *f = NULL;
-  if (UNLIKELY(depth > CB_MAX_DEPTH)) return cb_fail_object(r, p, "nested deeper than 128 levels");
-  PyObject *object = cb_new_object(plan);
-  if (UNLIKELY(!object && plan->mode != CB_MODE_ENVELOPE)) return NULL;
+  PyObject *object = cb_new_object(plan, mode);
+  if (UNLIKELY(!object && mode != CB_MODE_ENVELOPE)) return NULL;
   while (p < end) {
     const uint8_t *start = p;
     int key, head;
@@ -580,11 +617,12 @@ static PyObject *cb_read_record(cb_reader *r, const cb_plan *plan, const uint8_t
       key = *p >> 4;
       head = *p & 15;
     }
-    if (UNLIKELY(seen[key >> 6] >> (key & 63) & 1)) {
+    int word = k8 ? key >> 6 : 0;
+    if (UNLIKELY(seen[word] >> (key & 63) & 1)) {
       cb_fail(r, start, "a key occurs twice");
       goto fail;
     }
-    seen[key >> 6] |= 1ull << (key & 63);
+    seen[word] |= 1ull << (key & 63);
     int place = plan->by_key[key];
     if (UNLIKELY(place < 0)) {
       if (!k8) {
@@ -601,30 +639,33 @@ static PyObject *cb_read_record(cb_reader *r, const cb_plan *plan, const uint8_t
     p++;
     PyObject *value = cb_read_field(r, f, &p, end, k8, head, depth);
     if (UNLIKELY(!value)) {
-      if (plan->mode != CB_MODE_ENVELOPE) cb_step(&r->path, f->name, 0);
+      if (mode != CB_MODE_ENVELOPE) cb_step(&r->path, f->name, 0);
       goto fail;
     }
-    if (UNLIKELY(cb_set_value(plan, f, &object, value) < 0)) goto fail;
+    if (UNLIKELY(cb_set_value(plan, mode, f, &object, value) < 0)) goto fail;
     present++;
   }
   if (present < plan->n) {
     if (UNLIKELY(cb_pay(r, end, plan->n - present) < 0)) goto fail;
     for (int i = 0; i < plan->n; i++) {
       f = &plan->fields[i];
-      if (f->left_out || seen[f->key >> 6] >> (f->key & 63) & 1) continue;
+      if (f->left_out || seen[k8 ? f->key >> 6 : 0] >> (f->key & 63) & 1) continue;
       PyObject *value = cb_zero_value(r, f, depth);
-      if (!value || cb_set_value(plan, f, &object, value) < 0) goto fail;
+      if (!value || cb_set_value(plan, mode, f, &object, value) < 0) goto fail;
     }
   }
-  if (UNLIKELY(plan->post != NULL)) {
-    PyObject *done = PyObject_CallOneArg(plan->post, object);
-    if (!done) goto fail;
-    Py_DECREF(done);
-  }
+  if (UNLIKELY(cb_finish_object(plan, mode, object) < 0)) goto fail;
   return object;
 fail:
   Py_XDECREF(object);
   return NULL;
+}
+
+static PyObject *cb_read_record(cb_reader *r, const cb_plan *plan, const uint8_t *p, const uint8_t *end, int k8, int depth) {
+  if (UNLIKELY(depth > CB_MAX_DEPTH)) return cb_fail_object(r, p, "nested deeper than 128 levels");
+  if (LIKELY(plan->mode == CB_MODE_SLOTS))
+    return k8 ? cb_read_run(r, plan, p, end, 1, CB_MODE_SLOTS, depth) : cb_read_run(r, plan, p, end, 0, CB_MODE_SLOTS, depth);
+  return cb_read_run(r, plan, p, end, k8, plan->mode, depth);
 }
 
 /* A dynamic value, classified by its descriptor at *pp (11). `depth` is that of what holds it. */

@@ -42,6 +42,7 @@ struct cb_plan {
   int tabular;         /* every field can be a column */
   int flat;            /* strings may be packed in a K4 root (9) */
   int has_dynamic;
+  int untracked;       /* objects may be allocated without the collector's list and join it when they are whole */
   PyTypeObject *type;  /* NULL for dicts and envelopes */
   PyObject *post;      /* called with a decoded object, or NULL */
   PyObject *owner;     /* the Plan object, borrowed */
@@ -103,10 +104,10 @@ KERNEL_INLINE PyObject *cb_get_value(const cb_plan *plan, const cb_field *f, PyO
   }
 }
 
-/* Give a field of a new object its value; steals `value`. */
-KERNEL_INLINE int cb_set_value(const cb_plan *plan, const cb_field *f, PyObject **object, PyObject *value) {
+/* Give a field of a new object its value; steals `value`. `mode` is the plan's, a constant where it is known. */
+KERNEL_INLINE int cb_set_value(const cb_plan *plan, int mode, const cb_field *f, PyObject **object, PyObject *value) {
   int code;
-  switch (plan->mode) {
+  switch (mode) {
   case CB_MODE_SLOTS:
     if (LIKELY(f->offset >= 0)) {
       *(PyObject **)((char *)*object + f->offset) = value;
@@ -126,14 +127,49 @@ KERNEL_INLINE int cb_set_value(const cb_plan *plan, const cb_field *f, PyObject 
   }
 }
 
-/* An object whose fields are not set yet. An envelope has none: NULL without an exception. */
-KERNEL_INLINE PyObject *cb_new_object(const cb_plan *plan) {
-  switch (plan->mode) {
+/* Whether objects of the class are a collector's header, an object's header and slots, all allocated by the default
+ * allocator: then cb_new_object may do that itself. */
+static int cb_is_plain(PyTypeObject *type) {
+#if PY_VERSION_HEX >= 0x030C0000
+  (void)type;
+  return 0; /* headers in front of objects have changed with every version since */
+#else
+  return type->tp_alloc == PyType_GenericAlloc && PyType_IS_GC(type) && type->tp_itemsize == 0 &&
+         type->tp_dictoffset == 0 && type->tp_basicsize % 8 == 0;
+#endif
+}
+
+/* An object whose fields are not set yet. An envelope has none: NULL without an exception. One of an `untracked` plan
+ * joins the collector's list by cb_finish_object: nobody can see it before, and the list is touched once. */
+KERNEL_INLINE PyObject *cb_new_object(const cb_plan *plan, int mode) {
+  switch (mode) {
   case CB_MODE_TUPLE: return plan->type->tp_alloc(plan->type, plan->n);
   case CB_MODE_DICT: return PyDict_New();
   case CB_MODE_ENVELOPE: return NULL;
-  default: return plan->type->tp_alloc(plan->type, 0);
+  default:
+    if (LIKELY(plan->untracked)) {
+      PyObject *object = PyObject_GC_New(PyObject, plan->type);
+      if (UNLIKELY(!object)) return NULL;
+      char *slot = (char *)(object + 1);
+      Py_ssize_t bytes = plan->type->tp_basicsize - (Py_ssize_t)sizeof(PyObject);
+      for (; bytes >= 32; bytes -= 32, slot += 32) memset(slot, 0, 32); /* in words: a call of memset costs more */
+      if (bytes & 16) memset(slot, 0, 16), slot += 16;
+      if (bytes & 8) memset(slot, 0, 8);
+      return object;
+    }
+    return plan->type->tp_alloc(plan->type, 0);
   }
+}
+
+/* All fields are set; `post` runs. 0, or -1 with an exception. */
+KERNEL_INLINE int cb_finish_object(const cb_plan *plan, int mode, PyObject *object) {
+  if (mode <= CB_MODE_ATTRIBUTES && LIKELY(plan->untracked)) PyObject_GC_Track(object);
+  if (UNLIKELY(plan->post != NULL)) {
+    PyObject *done = PyObject_CallOneArg(plan->post, object);
+    if (!done) return -1;
+    Py_DECREF(done);
+  }
+  return 0;
 }
 
 static int cb_wrong_type(const char *expected, PyObject *v) {
@@ -265,11 +301,48 @@ KERNEL_INLINE int cb_bits_of(PyObject *v, int code, uint64_t *bits) {
   return cb_long_int(v, code, bits);
 }
 
+/* Small integers are shared, like the interpreter's own, which end at 256: prices, quantities and years do not. */
+enum { CB_SHARED_LOW = -8, CB_SHARED_STOP = 2048 };
+#ifndef Py_GIL_DISABLED /* counting references to shared objects is what threads would wait for */
+static PyObject *cb_shared_ints[CB_SHARED_STOP - CB_SHARED_LOW];
+#endif
+
+static int cb_share_ints(void) {
+#ifndef Py_GIL_DISABLED
+  for (int i = 0; i < CB_SHARED_STOP - CB_SHARED_LOW; i++)
+    if (!cb_shared_ints[i] && !(cb_shared_ints[i] = PyLong_FromLong(i + CB_SHARED_LOW))) return -1;
+#endif
+  return 0;
+}
+
+/* An int; a new reference. */
+KERNEL_INLINE PyObject *cb_int_object(int64_t v) {
+#ifndef Py_GIL_DISABLED
+  uint64_t place = (uint64_t)v - (uint64_t)(int64_t)CB_SHARED_LOW;
+  if (place < CB_SHARED_STOP - CB_SHARED_LOW) return Py_NewRef(cb_shared_ints[place]);
+#endif
+#if PY_VERSION_HEX < 0x030C0000 && PYLONG_BITS_IN_DIGIT == 30 && !defined(Py_DEBUG) && !defined(Py_TRACE_REFS)
+  uint64_t magnitude = cb_magnitude(v);
+  if (LIKELY(magnitude >> 60 == 0)) { /* one digit or two, without the loops that count and fill them */
+    Py_ssize_t digits = 1 + (magnitude >> PyLong_SHIFT != 0);
+    PyLongObject *number = (PyLongObject *)PyObject_Malloc(sizeof(PyLongObject) + sizeof(digit));
+    if (UNLIKELY(!number)) return PyErr_NoMemory();
+    Py_SET_TYPE(number, &PyLong_Type);
+    Py_SET_SIZE(number, v < 0 ? -digits : digits);
+    _Py_NewReference((PyObject *)number);
+    number->ob_digit[0] = (digit)(magnitude & PyLong_MASK);
+    number->ob_digit[1] = (digit)(magnitude >> PyLong_SHIFT);
+    return (PyObject *)number;
+  }
+#endif
+  return PyLong_FromLongLong((long long)v);
+}
+
 /* The Python value of a scalar of types 0..10; a new reference. */
 KERNEL_INLINE PyObject *cb_object_of(uint64_t bits, int code) {
   switch (code) {
   case CB_BOOL: return Py_NewRef(bits ? Py_True : Py_False);
-  case CB_U64: return PyLong_FromUnsignedLongLong(bits);
+  case CB_U64: return UNLIKELY(bits >> 63) ? PyLong_FromUnsignedLongLong(bits) : cb_int_object((int64_t)bits);
   case CB_F32: {
     uint32_t pattern = (uint32_t)bits;
     if ((pattern & 0x7f800000u) == 0x7f800000u && (pattern & 0x7fffffu)) { /* a NaN: no conversion may quieten it */
@@ -287,7 +360,7 @@ KERNEL_INLINE PyObject *cb_object_of(uint64_t bits, int code) {
     memcpy(&number, &bits, 8);
     return PyFloat_FromDouble(number);
   }
-  default: return PyLong_FromLongLong((long long)bits);
+  default: return cb_int_object((int64_t)bits);
   }
 }
 

@@ -149,6 +149,17 @@ KERNEL_INLINE int64_t uniform_segment(const segment_table *t, int64_t row) {
   return min_i64((int64_t)divide((uint64_t)row, t->by_uniform), t->n_segments - 1);
 }
 
+/* Way of `n` rows that are not known to be sorted. Gathers of few rows do without the bucket table until together
+ * they have searched about as many rows as there are segments. */
+static inline int route_of_few(segment_table *t, int64_t n) {
+  if (t->n_segments == 1) return ROUTE_AFFINE;
+  if (t->uniform_rows > 0) return ROUTE_UNIFORM;
+  int64_t searched = shared_load(&t->rows_searched);
+  if (searched + n >= t->n_segments) return ROUTE_BUCKET;
+  shared_store(&t->rows_searched, searched + n);
+  return ROUTE_SEARCH;
+}
+
 /* 16 pairs spread over the input, used only to reject (cstore-behaviour.md 13.1). */
 static inline int looks_sorted(const int64_t *indices, int64_t n) {
   if (n < 2) return 1;

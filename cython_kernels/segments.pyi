@@ -151,47 +151,6 @@ class SegmentTable:
     def _capsule(self) -> object:
         """Return the address of the C table, for other kernel modules; valid while the table lives."""
 
-class QuickColumn:
-    """Small reads of one column of one mapped file, with as little around the copy as can be.
-
-    Parameters
-    ----------
-    table : SegmentTable
-        Of this column alone, without gaps.
-    dtype : numpy.dtype
-        In native byte order.
-    end : int
-        Bytes that the file must still have.
-    most : int
-        Rows of the largest read that is made here.
-
-    Notes
-    -----
-    1000 rows take 0.8 us in a range; the same by `SegmentTable.copy_strided` and its dispatch takes 4.
-    """
-
-    def __init__(self, table: SegmentTable, dtype: np.dtype[Any], end: int, most: int) -> None: ...
-    def rows(self, key: slice | NDArray[Any], fd: int) -> NDArray[Any] | None:
-        """Return the rows that `key` selects, or None.
-
-        Parameters
-        ----------
-        key : slice or ndarray
-        fd : int
-            An open descriptor of the file, which tells its size now.
-
-        Returns
-        -------
-        ndarray, shape (k,), or None
-            A new array. None when this is somebody else's business: a file that was cut short, a row out of range, no
-            row or more than `most`, a step other than 1, an array that is not one of aligned int64.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As ``slice.indices``.
-        """
-
 def mask_offsets(mask: NDArray[np.bool_], *, threads: int = 1) -> NDArray[np.int64]:
     """Count the true rows of `mask` (n,) in chunks of `MASK_CHUNK_ROWS`.
 

@@ -11,13 +11,11 @@ from cpython.buffer cimport (
     PyBUF_C_CONTIGUOUS,
     PyBUF_FORMAT,
     PyBUF_ND,
-    PyBUF_STRIDES,
     PyBUF_WRITABLE,
     PyBuffer_Release,
     PyObject_GetBuffer,
 )
 from cpython.pycapsule cimport PyCapsule_New
-from cpython.slice cimport PySlice_Check, PySlice_GetIndicesEx
 from cython.parallel cimport prange
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -25,15 +23,8 @@ from libc.string cimport memcpy
 
 import numpy as _numpy
 
-cdef object _empty = _numpy.empty
-
 cdef extern from "omp_shim.h" nogil:
     int openmp_compiled()
-
-cdef extern from "<unistd.h>" nogil:
-    int64_t lseek(int fd, int64_t offset, int whence)
-    enum:
-        SEEK_END
 
 cdef extern from "kernel_math.h" nogil:
     ctypedef struct reciprocal:
@@ -69,6 +60,7 @@ cdef extern from "segment_table.h" nogil:
         ROUTE_SEARCH
         ROUTE_CURSOR
     const bucket_index *get_buckets(segment_table *t)
+    int route_of_few(segment_table *t, int64_t n)
     int looks_sorted(const int64_t *indices, int64_t n)
 
 cdef extern from "gather.h" nogil:
@@ -448,12 +440,7 @@ cdef class SegmentTable:
             return ROUTE_AFFINE
         if n >= SAMPLER_MINIMUM and looks_sorted(indices, n):
             return ROUTE_CURSOR
-        if t.uniform_rows > 0:
-            return ROUTE_UNIFORM
-        if shared_load(&t.rows_searched) + n < t.n_segments:
-            shared_store(&t.rows_searched, t.rows_searched + n)
-            return ROUTE_SEARCH
-        return ROUTE_BUCKET
+        return route_of_few(t, n)
 
     def take(self, indices, out, *, threads=1, prefetch=-1, route=None):
         cdef segment_table *t = &self.table
@@ -558,77 +545,6 @@ cdef class SegmentTable:
                 PyBuffer_Release(&offsets_view)
         finally:
             PyBuffer_Release(&mask_view)
-
-
-cdef class QuickColumn:
-    """Small reads of one column of one mapped file; see ``segments.pyi`` for the contract."""
-
-    cdef SegmentTable owner
-    cdef object dtype
-    cdef int64_t end, most
-
-    def __init__(self, SegmentTable table not None, dtype, int64_t end, int64_t most):
-        if table.table.n_columns != 1 or table.table.itemsize[0] != dtype.itemsize or table.table.has_gaps:
-            raise ValueError("a quick column needs a table of one column of this dtype, without gaps")
-        self.owner, self.dtype, self.end, self.most = table, dtype, end, most
-
-    def __reduce__(self):
-        raise TypeError("a QuickColumn holds addresses of this process and cannot be pickled")
-
-    def rows(self, key, int fd):
-        cdef Py_ssize_t start, stop, step, count
-        cdef Py_buffer view
-        if self.owner is None or lseek(fd, 0, SEEK_END) < self.end:
-            return None
-        if PySlice_Check(key):
-            PySlice_GetIndicesEx(key, self.owner.table.n_rows, &start, &stop, &step, &count)
-            return self.range(start, count) if step == 1 and 0 < count <= self.most else None
-        try:
-            PyObject_GetBuffer(key, &view, PyBUF_ND | PyBUF_STRIDES | PyBUF_FORMAT)
-        except (ValueError, BufferError):  # dates have no format
-            return None
-        try:
-            if view.ndim != 1 or not 0 < view.shape[0] <= self.most or view.strides[0] != 8 or view.itemsize != 8:
-                return None
-            if view.format == NULL or view.format[0] not in (c"l", c"q") or view.format[1] != 0:
-                return None
-            if <size_t>view.buf % 8 != 0:
-                return None
-            return self.gather(<const int64_t *>view.buf, view.shape[0])
-        finally:
-            PyBuffer_Release(&view)
-
-    cdef object range(self, int64_t start, int64_t count):
-        cdef segment_table *t = &self.owner.table
-        cdef Py_buffer target
-        cdef int failed
-        result = _empty(count, self.dtype)
-        get_target(result, &target, t.itemsize[0], count)
-        failed = strided_span(t, 0, start, 1, 0, count, <char *>target.buf)
-        PyBuffer_Release(&target)
-        return None if failed else result
-
-    cdef object gather(self, const int64_t *indices, int64_t count):
-        cdef segment_table *t = &self.owner.table
-        cdef const bucket_index *b = NULL
-        cdef Py_buffer target
-        cdef char *out
-        cdef int64_t bad
-        cdef int route
-        if t.n_segments == 0:
-            return None
-        result = _empty(count, self.dtype)
-        get_target(result, &target, t.itemsize[0], count)
-        route = self.owner.pick_route(indices, count, None)
-        out = <char *>target.buf
-        with nogil:
-            if route == ROUTE_BUCKET:
-                b = get_buckets(t)
-                if b == NULL:
-                    route = ROUTE_SEARCH
-            bad = take_span(t, b, route, indices, 0, count, &out, DEFAULT_PREFETCH)
-        PyBuffer_Release(&target)
-        return result if bad < 0 else None
 
 
 def mask_offsets(mask, *, threads=1):

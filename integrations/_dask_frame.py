@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from colstore_io import arrays, convert
 from colstore_io.dataset import Source
@@ -22,8 +23,10 @@ from colstore_io.fields import Field, Schema
 from colstore_io.materialise import materialise, view_without_copy
 from colstore_io.predicate import Predicate
 from colstore_io.rows import select_matching
-from colstore_io.selection import Mask, Range, RowSelection
+from colstore_io.selection import Index, Mask, Range, RowSelection
 from colstore_io.storage.local import LocalFile
+
+from ._dask_folders import FolderColumns
 
 __all__ = ["FramePart", "FrameReader", "FrameTypes", "has_categories", "index_bounds", "selected_rows"]
 
@@ -41,17 +44,33 @@ class FramePart:
         rest for a filter.
     first_row : int
         Global number of row 0 of `source`.
+    codes : ndarray of int32, shape (columns, files), or None
+        What the folders of the files of `source` are called; see `Folders`.
     """
 
     source: Source
     runs: tuple[tuple[int, int], ...]
     first_row: int
+    codes: NDArray[np.int32] | None = None
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return ("colstore_io.FramePart", self.source.token, self.runs, self.first_row)
+        codes = None if self.codes is None else self.codes.tobytes()
+        return ("colstore_io.FramePart", self.source.token, self.runs, self.first_row, codes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_part, (self.source, self.runs, self.first_row)
+        return _rebuild_part, (self.source, self.runs, self.first_row, self.codes)
+
+    def codes_of(self, column: int, rows: RowSelection) -> NDArray[np.int32]:
+        """Return the code of a column of folders for each of the selected rows."""
+        assert self.codes is not None
+        codes = self.codes[column]
+        if codes.size == 1:
+            return np.full(rows.count, codes[0])
+        segments = self.source.plan.segments
+        every = np.repeat(codes[segments.file], segments.rows) if codes.size else codes
+        if isinstance(rows, Mask):
+            return every[rows.mask]
+        return every[rows.start : rows.stop] if isinstance(rows, Range) else every[rows.rows]
 
 
 _SHARED_FILES = 256
@@ -59,14 +78,16 @@ _shared: OrderedDict[tuple[Any, ...], LocalFile] = OrderedDict()
 _shared_lock = threading.Lock()  # guards `_shared`; no other lock is taken under it
 
 
-def _rebuild_part(source: Source, runs: tuple[tuple[int, int], ...], first_row: int) -> FramePart:
+def _rebuild_part(
+    source: Source, runs: tuple[tuple[int, int], ...], first_row: int, codes: NDArray[np.int32] | None
+) -> FramePart:
     """Make a part of what a process received. Parts of one file share it: it is opened, and looked at, once.
 
     Nobody closes the files of a part. A file that was replaced meanwhile has another token, or is the old one that is
     still open, whose contents are those that were planned.
     """
     source.files = tuple(_shared_file(file) if isinstance(file, LocalFile) else file for file in source.files)
-    return FramePart(source, runs, first_row)
+    return FramePart(source, runs, first_row, codes)
 
 
 def _shared_file(file: LocalFile) -> LocalFile:
@@ -130,6 +151,11 @@ def selected_rows(part: FramePart, predicate: Predicate | None) -> RowSelection:
     """Return the rows of `part` that satisfy `predicate`, by reading only the columns that it names."""
     if predicate is not None:
         return select_matching(part.source, predicate, part.runs) if part.runs else Range(0, 1, 0)
+    if len(part.runs) > 1:  # the names of folders exclude what lies between
+        mask = np.zeros(part.source.n_rows, np.bool_)
+        for start, stop in part.runs:
+            mask[start:stop] = True
+        return Mask(mask)
     start, stop = part.runs[0] if part.runs else (0, 0)
     return Range(start, 1, stop - start)
 
@@ -155,6 +181,8 @@ class FrameReader:
         False: columns are read-only views of the mapped file.
     series : bool
         Give the only column as a Series.
+    folders : FolderColumns or None
+        Columns that are in no file.
     """
 
     names: tuple[str, ...]
@@ -163,6 +191,7 @@ class FrameReader:
     types: FrameTypes
     copy: bool = True
     series: bool = False
+    folders: FolderColumns | None = None
 
     def __call__(self, part: FramePart, columns: Sequence[str] | None = None) -> Any:
         """Read one part. `columns` is the projection that ``from_map`` asks for; None means all of `names`."""
@@ -177,7 +206,7 @@ class FrameReader:
             assert isinstance(rows, Range)
             first = part.first_row + rows.start
             numbers = pd.RangeIndex(first, first + rows.count)
-        wanted = names if self.index is None else (*names, self.index)
+        wanted = self._stored(names)
         positions = [source.schema.index(name) for name in wanted]
         if not part.runs:
             values = [no_values(source.schema.fields[position]) for position in positions]
@@ -185,27 +214,62 @@ class FrameReader:
             values = materialise(source, rows, positions)
         else:
             values = [view_without_copy(source, rows, (position, False)) for position in positions]
-        return self._frame(names, [source.schema.fields[p] for p in positions], values, numbers)
+        codes = {} if self.folders is None else self._codes(names, part, rows)
+        return self._frame(names, [source.schema.fields[p] for p in positions], values, numbers, codes)
+
+    def take(self, part: FramePart, rows: NDArray[np.int64]) -> Any:
+        """Read rows by their numbers in `part`, in the order given; there is no predicate."""
+        source, names = part.source, self.names
+        positions = [source.schema.index(name) for name in self._stored(names)]
+        picked = Index(np.ascontiguousarray(rows))
+        values = materialise(source, picked, positions)
+        codes = {} if self.folders is None else self._codes(names, part, picked)
+        fields = [source.schema.fields[p] for p in positions]
+        return self._frame(names, fields, values, pd.Index(rows + part.first_row), codes)
+
+    def _stored(self, names: Sequence[str]) -> list[str]:
+        """Return the columns that are read, the index last."""
+        absent = () if self.folders is None else self.folders.names
+        found = [name for name in names if name not in absent]
+        return found if self.index is None else [*found, self.index]
+
+    def _codes(
+        self, names: Sequence[str], part: FramePart | None, rows: RowSelection | None
+    ) -> dict[str, NDArray[np.int32]]:
+        assert self.folders is not None
+        return {
+            name: np.empty(0, np.int32) if part is None or rows is None else part.codes_of(number, rows)
+            for number, name in enumerate(self.folders.names)
+            if name in names
+        }
 
     def empty(self, schema: Schema) -> Any:
         """Return the frame without rows that every partition agrees with: Dask's ``meta``. Reads nothing."""
-        wanted = self.names if self.index is None else (*self.names, self.index)
-        fields = [schema[name] for name in wanted]
+        fields = [schema[name] for name in self._stored(self.names)]
         numbers: pd.Index[Any] = (
             pd.RangeIndex(0) if self.predicate is None else pd.Index(np.empty(0, np.int64))
         )
-        return self._frame(self.names, fields, [no_values(field) for field in fields], numbers)
+        codes = {} if self.folders is None else self._codes(self.names, None, None)
+        return self._frame(self.names, fields, [no_values(field) for field in fields], numbers, codes)
 
     def _frame(
-        self, names: Sequence[str], fields: Sequence[Field], values: Sequence[Any], numbers: pd.Index[Any]
+        self,
+        names: Sequence[str],
+        fields: Sequence[Field],
+        values: Sequence[Any],
+        numbers: pd.Index[Any],
+        codes: Mapping[str, NDArray[np.int32]],
     ) -> Any:
         frame = self.types.frame(fields, values, len(numbers), copy=self.copy)
         if self.index is not None:
             frame = frame.set_index(self.index)
         else:
             frame.index = numbers
-        if not names:
+        if not len(frame.columns):
             frame.columns = pd.Index([], dtype=_NAMES)
+        for position, name in enumerate(names) if codes else ():
+            if name in codes and self.folders is not None:
+                frame.insert(position, name, self.folders.column(name, codes[name]))
         return frame[names[0]] if self.series else frame
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
@@ -217,6 +281,7 @@ class FrameReader:
             self.types.__dask_tokenize__(),
             self.copy,
             self.series,
+            None if self.folders is None else self.folders.__dask_tokenize__(),
         )
 
 

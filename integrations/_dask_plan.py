@@ -21,6 +21,7 @@ from colstore_io.dataset import Source
 from colstore_io.predicate import Expr, Predicate, bind
 from colstore_io.rows import matching_segments
 
+from ._dask_folders import FolderColumns, Folders, conjunction, terms
 from ._dask_frame import FramePart
 
 __all__ = ["FramePlan", "RowFilter"]
@@ -32,16 +33,20 @@ class RowFilter:
 
     Attributes
     ----------
-    predicate : Predicate
+    expression : Expr
+        The whole condition.
+    predicate : Predicate or None
+        What of it is asked of each row: what names columns of files.
     matching : ndarray of bool, shape (S,)
-        By the statistics of the files; all True where there are none.
+        By the statistics of the files and the names of their folders; all True where neither says anything.
     """
 
-    predicate: Predicate
+    expression: Expr
+    predicate: Predicate | None
     matching: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, expression: Expr, source: Source) -> RowFilter:
+    def of(cls, expression: Expr, source: Source, folders: Folders | None = None) -> RowFilter:
         """Bind `expression` and ask the statistics, which are fetched now if they were not yet.
 
         Raises
@@ -49,29 +54,43 @@ class RowFilter:
         QueryError
             If the expression does not fit the columns.
         """
-        predicate = bind(expression, source.schema)
+        of_files, of_folders = terms(expression, None if folders is None else folders.columns)
+        rows, files = conjunction(of_files), conjunction(of_folders)
+        predicate = None if rows is None else bind(rows, source.schema)
         segments = source.plan.segments
-        return cls(predicate, matching_segments(source, predicate) & (segments.rows > 0))
+        matching = segments.rows > 0
+        if predicate is not None:
+            matching = matching & matching_segments(source, predicate)
+        if files is not None and folders is not None:
+            matching = matching & folders.matching(files)[segments.file]
+        return cls(expression, predicate, matching)
 
     def __repr__(self) -> str:
-        return repr(self.predicate)
+        return f"Predicate({str(self.expression)!r})"
 
-    def narrowed(self, expression: Expr, source: Source) -> RowFilter:
+    def narrowed(self, expression: Expr, source: Source, folders: Folders | None = None) -> RowFilter:
         """Return the filter that also asks for `expression`."""
-        return RowFilter.of(self.predicate.expr & expression, source)
+        return RowFilter.of(self.expression & expression, source, folders)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of files that are read to find the rows."""
+        return () if self.predicate is None else self.predicate.columns
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self.predicate, len(self.matching), np.packbits(self.matching).tobytes()
+        return self.expression, self.predicate, len(self.matching), np.packbits(self.matching).tobytes()
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        predicate, count, packed = state
+        expression, predicate, count, packed = state
+        object.__setattr__(self, "expression", expression)
         matching = np.unpackbits(np.frombuffer(packed, np.uint8), count=count).astype(np.bool_)
         object.__setattr__(self, "predicate", predicate)
         object.__setattr__(self, "matching", matching)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         # The files, whose token is the plan's, decide over `matching`.
-        return ("colstore_io.RowFilter", self.predicate.__dask_tokenize__())
+        rows = None if self.predicate is None else self.predicate.__dask_tokenize__()
+        return ("colstore_io.RowFilter", self.expression.__dask_tokenize__(), rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,12 +106,24 @@ class FramePlan:
         Of the index, one more than partitions; None where they are unknown.
     block_bytes : int
         What the partitions aim at, for whoever wants to join some of them.
+    folders : Folders or None
+        Columns that stand in the names of folders.
     """
 
     source: Source
     bounds: NDArray[np.int64]
     divisions: tuple[Any, ...] | None
     block_bytes: int
+    folders: Folders | None = None
+
+    @property
+    def folder_columns(self) -> FolderColumns | None:
+        return None if self.folders is None else self.folders.columns
+
+    def row_bytes(self, names: Iterable[str]) -> int:
+        """Return what a row takes in the files; columns of folders take nothing."""
+        schema = self.source.schema
+        return self.source.plan.row_bytes([name for name in names if name in schema])
 
     @property
     def n_partitions(self) -> int:
@@ -107,21 +138,26 @@ class FramePlan:
         hasher = hashlib.blake2b(self.source.token.encode(), digest_size=16)
         hasher.update(self.bounds.tobytes())
         hasher.update(repr(self.divisions).encode("utf-8", "surrogatepass"))
+        if self.folders is not None:
+            named = self.folders.columns.__dask_tokenize__()
+            hasher.update(repr(named).encode("utf-8", "surrogatepass"))
+            hasher.update(self.folders.codes.tobytes())
         return hasher.hexdigest()
 
     def __dask_tokenize__(self) -> tuple[str, str]:
         return ("colstore_io.FramePlan", self.token)
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return self.source, self.bounds.tobytes(), self.divisions, self.block_bytes
+        return self.source, self.bounds.tobytes(), self.divisions, self.block_bytes, self.folders
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        source, bounds, divisions, block_bytes = state
+        source, bounds, divisions, block_bytes, folders = state
         for name, value in (
             ("source", source),
             ("bounds", np.frombuffer(bounds, np.int64)),
             ("divisions", divisions),
             ("block_bytes", block_bytes),
+            ("folders", folders),
         ):
             object.__setattr__(self, name, value)
 
@@ -161,17 +197,22 @@ class FramePlan:
         """
         row_start = self.source.plan.segments.row_start
         begin, end = int(self.bounds[first]), int(self.bounds[stop])
-        columns = list(names)
+        columns = [name for name in names if name in self.source.schema]
         runs = [(begin, end)] if end > begin else []
         if row_filter is not None:
-            columns = list(dict.fromkeys([*names, *row_filter.predicate.columns]))
+            columns = list(dict.fromkeys([*columns, *row_filter.columns]))
             runs = self._matching_runs(row_filter, begin, end)
         if not runs:
-            return FramePart(self.source.restrict(0, 0, columns, categories=categories), (), begin)
+            nothing = self.source.restrict(0, 0, columns, categories=categories)
+            return FramePart(nothing, (), begin, None if self.folders is None else self.folders.codes[:, :0])
         low, high = self.source.plan.segments.span(runs[0][0], runs[-1][1])
         origin = int(row_start[low])
         restricted = self.source.restrict(low, high, columns, categories=categories)
-        return FramePart(restricted, tuple((a - origin, b - origin) for a, b in runs), origin)
+        codes = None
+        if self.folders is not None:
+            file = self.source.plan.segments.file
+            codes = self.folders.codes[:, int(file[low]) : int(file[high - 1]) + 1]
+        return FramePart(restricted, tuple((a - origin, b - origin) for a, b in runs), origin, codes)
 
     def _matching_runs(self, row_filter: RowFilter, begin: int, end: int) -> list[tuple[int, int]]:
         """Return the rows of [begin, end) in segments that can match; neighbours are one run."""

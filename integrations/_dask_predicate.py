@@ -42,6 +42,7 @@ from colstore_io.fields import Field, Schema
 from colstore_io.predicate import Expr, bind, col
 from colstore_io.predicate.expression import call
 
+from ._dask_folders import FolderColumns, terms
 from ._dask_frame import FrameTypes
 
 __all__ = ["Translator"]
@@ -80,12 +81,19 @@ class Translator:
         Of its source.
     types : FrameTypes
         As what its columns are handed out.
+    folders : FolderColumns, optional
+        Columns that are in no file. They are categorical in frames, which can be asked for equality.
     """
 
-    def __init__(self, read: DaskExpr, schema: Schema, types: FrameTypes) -> None:
+    def __init__(
+        self, read: DaskExpr, schema: Schema, types: FrameTypes, folders: FolderColumns | None = None
+    ) -> None:
         self._name = read._name
         self._series = read.columns[0] if read.ndim == 1 else None
-        self._schema = schema
+        self._folders = folders
+        self._categorical = () if folders is None else folders.names
+        extra = () if folders is None else tuple(field for field in folders.fields if not field.optional)
+        self._schema = Schema((*schema, *extra)) if extra else schema
         self._types = types
 
     def whole(self, node: Any) -> Expr | None:
@@ -95,6 +103,7 @@ class Translator:
             return None
         try:
             bind(found, self._schema)
+            terms(found, self._folders)
         except (QueryError, TypeError, ValueError):
             return None  # pandas is to say what it thinks of it
         return found
@@ -205,6 +214,8 @@ class Translator:
         if isinstance(literal, DaskExpr) or not _comparable(field, literal, operation):
             return None
         column = col(field.name)
+        if field.name in self._categorical and operation not in ("equal", "not_equal"):
+            return None
         found = call(operation, column, literal)
         if self._rule(field) == "nan":
             return found | column.isna() if operation == "not_equal" else found & column.notna()

@@ -59,7 +59,7 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class PartReducer:
-    """Reduces the columns of one part; what tasks call."""
+    """Reduces the columns of one part, or counts its rows (``how="len"``, one `Partial`); what tasks call."""
 
     how: str
     names: tuple[str, ...]
@@ -67,8 +67,10 @@ class PartReducer:
 
     def __call__(self, part: FramePart) -> list[Partial]:
         if not part.runs:
-            return [Partial(0, 0, None) for _ in self.names]
+            return [Partial(0, 0, None) for _ in self.names or ("",)]
         source, rows = part.source, selected_rows(part, self.predicate)
+        if self.how == "len":
+            return [Partial(rows.count, rows.count, None)]
         return [self._column(source, source.schema.index(name), rows) for name in self.names]
 
     def _column(self, source: Source, position: int, rows: RowSelection) -> Partial:
@@ -171,6 +173,8 @@ class Finisher:
             functools.reduce(lambda a, b: joined(self.how, a, b), column, Partial(0, 0, None))
             for column in zip(*parts, strict=True)
         ]
+        if self.how == "len":
+            return columns[0].rows
         if self.how == "count":
             counts = [column.count for column in columns]
             if self.series:
@@ -246,6 +250,8 @@ def can_reduce(read: Any, parent: Any, how: str) -> bool:
         return False
     schema: Schema = read.operand("plan").source.schema
     for name in read.columns:
+        if name not in schema:
+            return False  # in the names of folders
         field = schema[name]
         kind = field.dtype.kind
         if name in types.categories or kind not in KINDS[how]:
@@ -265,6 +271,7 @@ class ReduceColstore(Expr):
     read : _Reading
         Wraps the `ReadColstore`, so that Dask does not look into it.
     how : str
+        A reduction, or "len": the number of rows.
     meta : object
         Dask's meta of the result.
     """
@@ -298,7 +305,7 @@ class ReduceColstore(Expr):
     def _layer(self) -> dict[Any, Any]:
         read, how = self.read.reading, self.how
         plan, row_filter, types = read.operand("plan"), read.operand("filters"), read.operand("dtype_options")
-        names = tuple(read.columns)
+        names = () if how == "len" else tuple(read.columns)
         reducer = PartReducer(how, names, None if row_filter is None else row_filter.predicate)
         partial = f"{self._name}-part"
         tasks: dict[Any, Any] = {}
@@ -314,10 +321,10 @@ class ReduceColstore(Expr):
     def _groups(self, read: Any) -> list[tuple[int, int]]:
         """Return runs of neighbouring partitions, each of which one task reduces."""
         plan, row_filter = read.operand("plan"), read.operand("filters")
-        needed = list(read.columns)
+        needed = [] if self.how == "len" else list(read.columns)
         if row_filter is not None:
-            needed = list(dict.fromkeys([*needed, *row_filter.predicate.columns]))
-        row_bytes = plan.source.plan.row_bytes(needed)
+            needed = list(dict.fromkeys([*needed, *row_filter.columns]))
+        row_bytes = plan.row_bytes(needed)
         partitions = list(read._partitions)
         groups: list[tuple[int, int]] = []
         size = 0

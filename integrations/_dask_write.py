@@ -70,7 +70,8 @@ def to_colstore(
     partition_on : str or list of str, optional
         Columns whose values name folders, ``key=value``. The files hold these columns as well.
     write_index : bool, optional
-        Store the index as a column. Default: if it has a name, or is not made of integers.
+        Store the index as a column, ``index`` if it has no name. Default: unless it is an unnamed range, which numbers
+        the rows and comes back by itself. Appends do as the table has it.
     rows_per_record : int, optional
         Cut records of `.cstore` files at this many rows. Default: one record per file.
     string_width : mapping of str to int, optional
@@ -123,6 +124,12 @@ def to_colstore(
     )
     if mode == "overwrite":
         _refuse_own_source(df, plan)
+    if plan.like is not None and write_index is None and meta.index.name is None:
+        # A table without such a column takes the rows of any frame; one with it wants it from each.
+        named = {*plan.like.names} - {*df.columns}
+        if with_index and not named or not with_index and named == {"index"}:
+            with_index = not with_index
+            meta = _with_index(df._meta if isinstance(df, dd.DataFrame) else df.iloc[:0], with_index)
     if partition_on is None and plan.partition_on:
         folders = list(plan.partition_on)
     plan = replace(
@@ -170,8 +177,7 @@ def _has_index(df: Any, write_index: bool | None) -> bool:
     if write_index is not None:
         return bool(write_index)
     index = df._meta.index if isinstance(df, dd.DataFrame) else df.index
-    # Integers without a name are row numbers, also those of a filtered frame.
-    return index.nlevels > 1 or index.name is not None or index.dtype.kind not in "iu"
+    return index.name is not None or not isinstance(index, pd.RangeIndex)
 
 
 def _with_index(frame: pd.DataFrame, with_index: bool) -> pd.DataFrame:

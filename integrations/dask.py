@@ -32,6 +32,7 @@ from colstore_io.predicate import Expr
 from colstore_io.predicate.query import from_dnf
 from colstore_io.tables import Table
 
+from ._dask_folders import Folders
 from ._dask_frame import FrameReader, FrameTypes, has_categories, index_bounds
 from ._dask_plan import FramePlan, RowFilter
 from ._dask_write import register, to_colstore
@@ -67,13 +68,15 @@ def _open(
     return api.open(path, storage_options=storage_options, filesystem=filesystem, **options).readable_source()
 
 
-def _column_list(columns: Any, index: str | None, source: Source) -> list[str]:
-    names = source.schema.names
+def _column_list(
+    columns: Any, index: str | None, source: Source, folders: Folders | None = None
+) -> list[str]:
+    names = [*source.schema.names, *(() if folders is None else folders.columns.names)]
     if columns is None:
         return [name for name in names if name != index]
     wanted = [columns] if isinstance(columns, str) else list(columns)
     for name in wanted:
-        if name not in source.schema:
+        if name not in names:
             raise ColumnNotFoundError.for_name(name, names)
     if len(set(wanted)) != len(wanted):
         raise ValueError(f"columns are repeated: {wanted}")
@@ -94,10 +97,10 @@ def _index_name(index: Any, source: Source) -> str | None:
     return index
 
 
-def _row_filter(filters: Any, source: Source) -> RowFilter | None:
+def _row_filter(filters: Any, source: Source, folders: Folders | None) -> RowFilter | None:
     if filters is None or (isinstance(filters, (list, tuple)) and len(filters) == 0):
         return None
-    return RowFilter.of(filters if isinstance(filters, Expr) else from_dnf(filters), source)
+    return RowFilter.of(filters if isinstance(filters, Expr) else from_dnf(filters), source, folders)
 
 
 def _categories(categories: Any, names: Sequence[str], source: Source) -> tuple[str, ...]:
@@ -200,7 +203,7 @@ def _scanned_divisions(reader: FrameReader, plan: FramePlan, index: str) -> tupl
 
 
 def _check_views(plan: FramePlan, row_filter: RowFilter | None) -> None:
-    """Raise `ValueError` now if a task could not give views; `FrameReader.empty` has looked at the dtypes."""
+    """Raise `ValueError` now if a task could not give views; `FrameReader.empty` looks at the dtypes."""
     if row_filter is not None:
         raise ValueError("copy=False is not possible with filters; use copy=True")
     if not plan.source.mapped:
@@ -308,32 +311,36 @@ def read_colstore(
         open_options = {"ignore_manifest": ignore_manifest, "on_mismatch": on_mismatch, **open_options}
     source = _open(path, storage_options, filesystem, open_options)
     index_name = _index_name(index, source)
-    names = _column_list(columns, index_name, source)
-    stored = names if index_name is None else [*names, index_name]
-    row_filter = _row_filter(filters, source)
+    folders = Folders.of(path, source)
+    folder_columns = None if folders is None else folders.columns
+    names = _column_list(columns, index_name, source, folders)
+    stored = [name for name in names if name in source.schema]
+    if index_name is not None:
+        stored.append(index_name)
+    row_filter = _row_filter(filters, source, folders)
     types = FrameTypes(
         dtype_backend,
         "string[pyarrow]" if dtype_backend is None and pyarrow_strings_enabled() else None,
         _categories(categories, stored, source),
     )
     predicate = None if row_filter is None else row_filter.predicate
-    reader = FrameReader(tuple(names), index_name, predicate, types, copy)
-    meta = _empty_frame(reader, source)
-    plan = FramePlan(source, sizing.bounds(source, stored), None, sizing.blocksize)
+    reader = FrameReader(tuple(names), index_name, predicate, types, copy, folders=folder_columns)
+    plan = FramePlan(source, sizing.bounds(source, stored), None, sizing.blocksize, folders)
     if not copy:
+        reader.empty(source.schema)  # raises for dtypes of which a frame cannot be a view
         _check_views(plan, row_filter)
     divisions: tuple[Any, ...] | None = None
     if index_name is None:
         divisions = _row_divisions(plan.bounds)
     elif calculate_divisions is not False:
-        divisions = _statistics_divisions(source, index_name, plan.bounds, meta)
+        divisions = _statistics_divisions(source, index_name, plan.bounds, reader.empty(source.schema))
         if divisions is None and calculate_divisions:
             divisions = _scanned_divisions(FrameReader((), index_name, None, types), plan, index_name)
     plan = replace(plan, divisions=divisions)
     kept = None if row_filter is None else plan.surviving(row_filter, range(plan.n_partitions))
     expression = _expression_class()
     if expression is None:
-        frame = _from_map(reader, plan, row_filter, kept, meta)
+        frame = _from_map(reader, plan, row_filter, kept, _empty_frame(reader, source))
         return frame[columns] if isinstance(columns, str) else frame
     series = isinstance(columns, str)
     return new_collection(

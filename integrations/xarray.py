@@ -1,13 +1,15 @@
-"""Tables as xarray Datasets: the ``colstore`` engine and the ``ds.colstore`` accessor.
+"""Tables and N-D grid containers as xarray Datasets: the ``colstore`` engine and the ``ds.colstore`` accessor.
 
-One dimension, one lazy variable per column (`ColumnArray`). Everything that decides lies elsewhere: chunks in
-`DatasetPlan.partitions`, the form of nullable columns in `plain`.
+A table has one dimension and one lazy variable per column (`ColumnArray`). Everything that decides lies elsewhere:
+chunks in `DatasetPlan.partitions`, the form of nullable columns in `plain`; grid containers in `_xarray_grid` and
+`_xarray_write`.
 xarray imports this module whenever it lists its engines, so colstore_io itself is imported when a file is opened.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +24,8 @@ from ._xarray_column import ColumnArray, Form, Wanted, grouped
 if TYPE_CHECKING:
     from colstore_io.dataset import Source
     from colstore_io.fields import Field
+
+    from ._xarray_grid import ColstoreDataStore
 
 __all__ = ["ColstoreAccessor", "ColstoreBackendEntrypoint", "ColumnArray"]
 
@@ -51,10 +55,12 @@ _DECODED_ATTRS = frozenset(
 
 
 class ColstoreBackendEntrypoint(BackendEntrypoint):
-    """Opens tables as Datasets: ``xr.open_dataset(path, engine="colstore")``."""
+    """Opens tables and grid containers as Datasets: ``xr.open_dataset(path, engine="colstore")``."""
 
-    description = "Open column stores (.cstore) in xarray: local files, directories, patterns and URLs"
-    supports_groups = False
+    description = (
+        "Open column stores (.cstore) in xarray: tables and N-D grid containers, local files and URLs"
+    )
+    supports_groups = True
     open_dataset_parameters = (
         "filename_or_obj",
         "drop_variables",
@@ -76,6 +82,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         "mmap",
         "backend",
         "max_workers",
+        "group",
     )
 
     def open_dataset(
@@ -101,8 +108,9 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         mmap: bool = True,
         backend: str | None = None,
         max_workers: int | None = None,
+        group: str | None = None,
     ) -> xr.Dataset:
-        """Open a table lazily: only headers are read.
+        """Open a table, or an N-D grid container, lazily: only headers are read, or the manifest.
 
         Parameters
         ----------
@@ -129,6 +137,9 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
             How nulls are shown. By default in the values: NaN, NaT; integers become floats. With ``"variable"``
             values keep their stored dtype, and ``NAME_mask`` is True where there is none.
 
+        group : str, optional
+            Of a grid container: path of the group to open, such as ``"model/ocean"``.
+
         Returns
         -------
         xarray.Dataset
@@ -136,10 +147,47 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         Raises
         ------
         KeyError
-            If a column is unknown, listing close matches.
+            If a column or a group is unknown, listing close matches.
         FormatError, FileNotFoundError, SchemaMismatchError
             As in `colstore_io.open`.
+
+        Notes
+        -----
+        Of the options for tables, a grid container knows `columns`. Its preferred chunks are the stored ones.
         """
+        from ._xarray_grid import ColstoreDataStore
+
+        store = filename_or_obj if isinstance(filename_or_obj, ColstoreDataStore) else None
+        if store is None and not ignore_manifest and _may_be_grid(filename_or_obj, filesystem):
+            store = ColstoreDataStore.of_grid(
+                filename_or_obj,
+                group,
+                storage_options=storage_options,
+                filesystem=filesystem,
+                mmap=mmap,
+                backend=backend,
+                max_workers=max_workers,
+            )
+            if store is not None and (index is not None or mask is not None):
+                raise ValueError("index= and mask= are for tables; a grid container has its own coordinates")
+        if store is None and group is not None:
+            raise ValueError("group= is for grid containers, and this is none")
+        if store is not None:
+            opened = _open_store(
+                store,
+                drop_variables=drop_variables,
+                mask_and_scale=mask_and_scale,
+                decode_times=decode_times,
+                concat_characters=concat_characters,
+                decode_coords=decode_coords,
+                use_cftime=use_cftime,
+                decode_timedelta=decode_timedelta,
+            )
+            return (
+                opened
+                if columns is None
+                else opened[[columns] if isinstance(columns, str) else list(columns)]
+            )
         from colstore_io import api
         from colstore_io.tables import Table
 
@@ -181,8 +229,67 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         dataset.set_close(table.close if owned else None)
         return dataset
 
+    def open_groups_as_dict(
+        self,
+        filename_or_obj: Any,
+        *,
+        drop_variables: str | Iterable[str] | None = None,
+        group: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        filesystem: Any = None,
+        mmap: bool = True,
+        backend: str | None = None,
+        max_workers: int | None = None,
+        **decoders: Any,
+    ) -> dict[str, xr.Dataset]:
+        """Open all groups of a grid container with one read of its manifest.
+
+        Parameters
+        ----------
+        group : str, optional
+            Only this group and those below it, as if it were the root.
+
+        Returns
+        -------
+        dict of str to xarray.Dataset
+            By path, ``"/"`` first.
+        """
+        from colstore_io.grid import open_container
+        from colstore_io.grid.parsing import group_path
+
+        from ._xarray_grid import ColstoreDataStore
+
+        container = open_container(
+            filename_or_obj,
+            storage_options=storage_options,
+            filesystem=filesystem,
+            mmap=mmap,
+            backend=backend,
+            max_workers=max_workers,
+        )
+        root = group_path(group)
+        container.group(root)
+        found = {}
+        for name in container.model.groups:
+            if name != root and not name.startswith(root.rstrip("/") + "/"):
+                continue
+            store = ColstoreDataStore.of_container(container, name)
+            relative = group_path(name.removeprefix(root) if root != "/" else name)
+            found[relative] = _open_store(store, drop_variables=drop_variables, **decoders)
+        return found
+
+    def open_datatree(
+        self, filename_or_obj: Any, *, drop_variables: str | Iterable[str] | None = None, **options: Any
+    ) -> xr.DataTree:
+        """Open a grid container as a tree of its groups; options as `open_groups_as_dict`."""
+        groups = self.open_groups_as_dict(filename_or_obj, drop_variables=drop_variables, **options)
+        tree = xr.DataTree.from_dict(groups)
+        tree.set_close(groups["/"].close)
+        return tree
+
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Return True for names that end in ``.cstore``, and for local files and bytes that begin like one."""
+        """Return True for names that end in ``.cstore``, for local files and bytes that begin like one, and for
+        local directories with a manifest or with such files."""
         tables = sys.modules.get("colstore_io.tables")  # a table of ours cannot exist without it
         if tables is not None and isinstance(filename_or_obj, tables.Table):
             return True
@@ -199,11 +306,69 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
             return False
         try:
             if os.path.isdir(path):
-                return any(name.endswith(".cstore") for name in os.listdir(path))
+                return any(
+                    name.endswith(".cstore") or _GENERATION.fullmatch(name) for name in os.listdir(path)
+                )
             with open(path, "rb") as file:
                 return _is_magic(file.read(8))
         except OSError:
             return False
+
+
+def _open_store(store: ColstoreDataStore, *, drop_variables: Any = None, **decoders: Any) -> xr.Dataset:
+    """Return the Dataset of a store; reads no data but what xarray puts into indexes later."""
+    try:
+        variables, attrs = store.get_variables(), store.get_attrs()
+        # xarray looks at the first value of every object array, in case it is a date. Text shows it empty strings.
+        texts = {
+            name: variable
+            for name, variable in variables.items()
+            if variable.dtype.kind == "O" and not {"_FillValue", "missing_value"} & set(variable.attrs)
+        }
+        nothing = np.array("", "U1")
+        shown = {
+            name: xr.Variable(v.dims, np.broadcast_to(nothing, v.shape), v.attrs, v.encoding, fastpath=True)
+            for name, v in texts.items()
+        }
+        found, decoded_attrs, coord_names = xr.conventions.decode_cf_variables(
+            {**variables, **shown}, attrs, drop_variables=drop_variables, **decoders
+        )
+    except BaseException:
+        store.close()
+        raise
+    decoded: dict[Any, xr.Variable] = dict(found)
+    for name in texts.keys() & decoded.keys():
+        v = decoded[name]
+        encoding = {key: value for key, value in v.encoding.items() if key != "dtype"}
+        decoded[name] = xr.Variable(v.dims, texts[name]._data, v.attrs, encoding, fastpath=True)
+    is_coord = {name: name in coord_names or v.dims == (name,) for name, v in decoded.items()}
+    coords = xr.Coordinates({name: v for name, v in decoded.items() if is_coord[name]}, indexes={})
+    dataset = xr.Dataset(
+        {name: v for name, v in decoded.items() if not is_coord[name]}, coords, decoded_attrs
+    )
+    dataset.set_close(store.close)
+    dataset.encoding = store.get_encoding()
+    return dataset
+
+
+_GENERATION = re.compile(r"_colstore-\d{8}\.json", re.ASCII)
+
+
+def _may_be_grid(path: Any, filesystem: Any) -> bool:
+    """Whether `path` may be the directory, or a manifest, of a grid container. Asks only the local disk."""
+    if not isinstance(path, (str, os.PathLike)):
+        return False
+    text = os.fspath(path)
+    if isinstance(text, bytes) or text.endswith((".cstore", ".abcd", ".colbin")):
+        return False
+    if _GENERATION.fullmatch(text.rpartition("/")[2]):
+        return True
+    if filesystem is not None or "://" in text or "::" in text:
+        return not any(magic in text for magic in "*?[")
+    try:
+        return any(_GENERATION.fullmatch(name) for name in os.listdir(text))
+    except OSError:
+        return False
 
 
 def _is_magic(head: bytes) -> bool:
@@ -304,7 +469,7 @@ def _pending(dataset: xr.Dataset) -> Iterator[Wanted]:
 
 @xr.register_dataset_accessor("colstore")
 class ColstoreAccessor:
-    """``ds.colstore``: read many variables of an opened table in one pass.
+    """``ds.colstore``: write a dataset as a grid container, read many variables of an opened one in one pass.
 
     ``Dataset.load`` reads variable after variable; these methods locate the rows once for all columns, and read
     remote files in one round of requests.
@@ -313,15 +478,30 @@ class ColstoreAccessor:
     def __init__(self, dataset: xr.Dataset) -> None:
         self._dataset = dataset
 
-    def take(self, rows: Any) -> xr.Dataset:
-        """Return the given rows of all variables, in memory.
+    def take(self, rows: Any = None, **points: Any) -> xr.Dataset:
+        """Return the given rows of all variables of a table, or scattered points of a grid, in memory.
 
         Parameters
         ----------
         rows : sequence of int, slice, or boolean mask
             Along the dimension of the table; any order, repeats allowed.
+        **points : sequence of int
+            For each dimension that points are given in: their indices, any order. All sequences have one length; the
+            result has a dimension ``points`` in place of these dimensions.
+
+        Raises
+        ------
+        TypeError
+            If both are given, or none.
+        ValueError
+            If a dimension is unknown, or lengths differ.
         """
-        return self.load(rows=rows)
+        if (rows is None) == (not points):
+            raise TypeError("take() needs either rows, or index sequences by dimension")
+        if rows is not None:
+            return self.load(rows=rows)
+        indexers = {dim: xr.Variable("points", np.asarray(index)) for dim, index in points.items()}
+        return ColstoreAccessor(self._dataset.isel(indexers)).load()
 
     def load(self, columns: str | Sequence[str] | None = None, rows: Any = None) -> xr.Dataset:
         """Return variables in memory; those still in the file are read together.
@@ -350,6 +530,10 @@ class ColstoreAccessor:
             for name, values in group.read(rows).items():
                 variable = dataset.variables[name]
                 loaded[name] = xr.Variable(variable.dims, values, variable.attrs, variable.encoding)
+        if rows is None:
+            from ._xarray_loading import load_grids
+
+            loaded.update(load_grids(dataset))
         others = dataset.drop_vars(list(loaded))
         if rows is not None:
             (dim,) = dataset.sizes
@@ -360,3 +544,81 @@ class ColstoreAccessor:
         complete = others.compute().assign_coords(coords).assign(data)
         order = list(dataset.data_vars)
         return complete if list(complete.data_vars) == order else complete[order]
+
+    def to_colstore(
+        self,
+        path: Any,
+        *,
+        mode: Literal["w", "w-", "a", "r+"] | None = None,
+        append_dim: Hashable | None = None,
+        region: Mapping[Any, Any] | Literal["auto"] | None = None,
+        encoding: Mapping[Any, Mapping[str, Any]] | None = None,
+        unlimited_dims: Iterable[Hashable] | str | None = None,
+        compute: bool = True,
+        chunks: Mapping[Any, Any] | None = None,
+        group: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        filesystem: Any = None,
+    ) -> Any:
+        """Write the dataset as a grid container: a directory that `xarray.open_dataset` reads lazily.
+
+        Readers see the dataset as it was before, or as it is after, never a mix: new files are complete before one
+        manifest names them all.
+
+        Parameters
+        ----------
+        path : path or URL
+            The directory.
+        mode : {"w", "w-", "a", "r+"}, optional
+            ``"w"`` (the default) replaces what is there, ``"w-"`` refuses to. ``"a"`` adds variables, and replaces
+            those of the same names. ``"r+"`` (the default with `region`) changes values of variables that exist.
+        append_dim : hashable, optional
+            The data follow those that exist along this dimension; variables without it must be equal.
+        region : mapping of hashable to slice or "auto", or "auto", optional
+            Where to write in what exists. ``"auto"`` finds the place by the values of the coordinate. A region is made
+            of whole chunks.
+        encoding : mapping of variable to mapping, optional
+            ``chunks`` (or ``chunksizes``), ``dtype`` and xarray's CF encoding, by variable.
+        unlimited_dims : iterable of hashable, optional
+            Remembered, and in ``ds.encoding`` again.
+        compute : bool
+            False returns a `dask.delayed.Delayed`: files are written, and published, when it is computed.
+        chunks : mapping of hashable to int or sequence of int, optional
+            How to cut dimensions, in all variables. Default: the blocks of Dask arrays, the chunks of the file that
+            a variable comes from, or pieces of 16 MiB.
+        group : str, optional
+            Write into this group; other groups stay.
+        storage_options, filesystem
+            For URLs.
+
+        Returns
+        -------
+        None or dask.delayed.Delayed
+
+        Raises
+        ------
+        SchemaMismatchError
+            If an append or a region does not fit, naming the variable; nothing was published. It is a `ValueError`.
+        CommitConflictError
+            If another writer changed the same chunks meanwhile. Changes of other chunks are joined.
+        FileExistsError
+            With ``"w-"``, if there is a dataset.
+        TypeError
+            If a variable or an attribute cannot be stored, naming it.
+        """
+        from ._xarray_write import to_colstore
+
+        return to_colstore(
+            self._dataset,
+            path,
+            mode=mode,
+            append_dim=append_dim,
+            region=region,
+            encoding=encoding,
+            unlimited_dims=unlimited_dims,
+            compute=compute,
+            chunks=chunks,
+            group=group,
+            storage_options=storage_options,
+            filesystem=filesystem,
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import colstore_io as cs
+from colstore_io.dataset import SIZES_GOOD_SECONDS
 from colstore_io.kernels import segments as compiled
+from colstore_io.kernels import shortcuts
 
 N = 6000
 DTYPES = ["f8", "i2", "u1", "?", "M8[ns]", "S5", "U3"]
@@ -101,6 +104,7 @@ def test_a_file_cut_between_two_reads_is_an_error(tmp_path, key):
         for _ in range(3):
             assert len(table[key, "a"].array()) == 10
         os.truncate(path, os.path.getsize(path) - 8)
+        time.sleep(2 * SIZES_GOOD_SECONDS)
         with pytest.raises(cs.FormatError):
             table[key, "a"].array()
 
@@ -138,12 +142,14 @@ class TestQuickColumn:
         with open(tmp_path / "file", "w+b") as file:
             file.write(bytes(800))
             file.flush()
-            yield compiled.QuickColumn(table, values.dtype, 800, 10), file.fileno(), values
+            quick = shortcuts.QuickColumn(table, None, values.dtype, 800, 10)
+            assert quick.look(file.fileno(), 1000, 1000)
+            yield quick, file.fileno(), values
 
     def test_reads_up_to_its_limit(self, column):
-        quick, fd, values = column
-        np.testing.assert_array_equal(quick.rows(slice(-10, None), fd), values[-10:])
-        np.testing.assert_array_equal(quick.rows(np.array([1, -1]), fd), values[[1, -1]])
+        quick, _, values = column
+        np.testing.assert_array_equal(quick.rows(slice(-10, None)), values[-10:])
+        np.testing.assert_array_equal(quick.rows(np.array([1, -1])), values[[1, -1]])
 
     @pytest.mark.parametrize(
         "key",
@@ -151,21 +157,36 @@ class TestQuickColumn:
         ids=str,
     )
     def test_leaves_the_rest_to_others(self, column, key):
-        quick, fd, _ = column
-        assert quick.rows(key, fd) is None
+        assert column[0].rows(key) is None
 
-    def test_looks_at_the_size_first(self, column):
+    def test_a_look_at_a_file_that_was_cut_ends_the_reads(self, column):
         quick, fd, _ = column
+        assert quick.rows(slice(0, 5)) is not None
         os.ftruncate(fd, 799)
-        assert quick.rows(slice(0, 5), fd) is None
-        assert quick.rows(np.arange(3), -1) is None
+        assert not quick.look(fd, 1000, 1000)
+        assert quick.rows(slice(0, 5)) is None
+
+    def test_reads_nothing_before_a_look_or_when_the_last_is_too_old(self, column):
+        quick, fd, _ = column
+        assert not quick.look(-1, 1000, 1000)
+        assert quick.rows(slice(0, 5)) is None
+        assert quick.look(fd, 0, 1000)
+        assert quick.rows(slice(0, 5)) is None
+
+    def test_scattered_rows_are_left_to_others_while_the_column_may_be_cold(self, column):
+        quick, fd, _ = column
+        assert quick.look(fd, 1000, -5)
+        assert quick.rows(slice(0, 5)) is not None
+        assert quick.rows(np.arange(3)) is None
+        assert quick.look(fd, float("inf"), float("inf"))
+        assert quick.rows(np.arange(3)) is not None
 
     def test_refuses_tables_of_another_shape(self, column):
         table = compiled.SegmentTable(
             np.zeros(1, np.int64), np.array([5]), np.zeros((1, 1), np.int64), np.array([8]), 9, 0
         )
         with pytest.raises(ValueError):
-            compiled.QuickColumn(table, np.dtype("f8"), 0, 10)
+            shortcuts.QuickColumn(table, None, np.dtype("f8"), 0, 10)
 
     def test_cannot_be_pickled(self, column):
         with pytest.raises(TypeError):

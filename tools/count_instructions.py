@@ -37,12 +37,6 @@ KERNELS = (
     "compare_floats",
     "compare_integers",
     "copy_strided",
-    "delta_decode",
-    "bit_unpack",
-    "length_prefix",
-    "column_encode",
-    "column_decode",
-    "token_decode",
 )
 PATHS = ("portable", "avx2")
 NO_SUCH_PATH = 3
@@ -192,9 +186,9 @@ def main() -> None:
             finish("skipped")
     version = compiler_version(cc)
     counts = count_all(cc)
-    print(f"instructions, {version}\n  {'':16}" + "".join(f"{path:>12}" for path in counts))
+    print(f"instructions, {version}\n  {'':15}" + "".join(f"{path:>12}" for path in counts))
     for kernel in KERNELS:
-        print(f"  {kernel:16}" + "".join(f"{kernels[kernel]:12}" for kernels in counts.values()))
+        print(f"  {kernel:15}" + "".join(f"{kernels[kernel]:12}" for kernels in counts.values()))
     if arguments.record:
         record(counts, version)
         print(f"recorded in {RECORD.relative_to(ROOT)}")

@@ -7,8 +7,8 @@ input, and stay within `MEMORY_BYTES` more than it began with. Two engines make 
 * ``random``: mutations of the seeds, and of inputs whose outcome was a new one. Needs nothing; deterministic, for one
   ``--seed``, when bounded by ``--runs``. Kernels built with sanitizers find most by it.
 
-Inputs that break a promise are written to the folder ``--crashes`` and printed. A process that dies or hangs is one more
-finding: the input at hand stands in memory that the parent shares.
+Inputs that break a promise are written to the folder ``--crashes`` and printed. A process that dies or hangs is
+one more finding: the input at hand stands in memory that the parent shares.
 ``--input FILE --target NAME`` runs one input again.
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..storage import ByteFile, Location
+    from .inspection import Inspection
 
 _OLDER_MAGICS = {
     b"COLS": "a columns file of v0.3.0 or v0.3.1 of its library (magic b'COLS'), which is not supported",
@@ -457,11 +458,16 @@ class Format(Protocol):
         """Return what the header of one file says, without looking at its records."""
         ...
 
+    def inspect(self, file: ByteFile, head: memoryview) -> Inspection:
+        """Describe the parts of a file: one row for each record, chunk or message."""
+        ...
+
     def verify_file(self, file: ByteFile) -> list[Problem]:
         """Check everything the format allows, in bounded memory."""
         ...
 
 
+@cache
 def known_formats() -> tuple[Format, ...]:
     """Return every format there is. Imported when first asked for."""
     from .colbin import FORMAT as COLBIN

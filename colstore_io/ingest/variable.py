@@ -123,6 +123,15 @@ def ingest_columns_stream(
     if pyarrow is not None and isinstance(data, (pyarrow.Table, pyarrow.RecordBatch)):  # in memory: one batch
         yield ingest_columns(data, nullable=nullable, like=like)
         return
+    if hasattr(data, "__colstore_batches__"):  # a table of ours: not in the fixed widths of a `.cstore` file
+        import pyarrow as pa
+
+        own = data.__colstore_schema__()
+        asked = _asked(nullable, own.names)
+        nullable = (
+            asked if asked is True else [f.name for f in own if f.nullable or (asked and f.name in asked)]
+        )
+        data = pa.RecordBatchReader.from_stream(data)
     items, release = _open_stream(data)
     empty: ColumnBatch | None = None
     any_rows = False

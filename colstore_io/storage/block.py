@@ -155,6 +155,13 @@ class LocalFiles(Sequence[ByteFile]):
                 file.close()
             return self._made.setdefault(number, file)
 
+    def identities(self) -> Iterator[tuple[str, str]]:
+        """Yield URL and version token of each file, as the file itself has them, and make none."""
+        locations, known = self._locations, self._states[:, 2:5].tolist()
+        urls = locations.paths if isinstance(locations, LocalPaths) else [place.url for place in locations]
+        for url, (size, mtime_ns, inode) in zip(urls, known, strict=True):
+            yield url, f"stat:{size}:{mtime_ns}:{inode % (1 << 64)}"
+
     def made(self) -> list[tuple[int, LocalFile]]:
         """Return the objects that exist, with their numbers."""
         with self._lock:

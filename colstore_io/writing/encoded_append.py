@@ -246,7 +246,7 @@ def _prologue(file: _Descriptor) -> Any:
     size = file.size
     head = memoryview(file.read(0, min(size, 9)))
     length = prologue_bytes(head, size=size, path=file.path)
-    return parse_prologue(memoryview(file.read(0, length)), size=size, path=file.path)
+    return parse_prologue(memoryview(file.read(0, length)), length)
 
 
 def _groups(footer: Any) -> list[GroupEntry]:

@@ -166,6 +166,7 @@ def plan_generation(
     if mode == "append":
         base = 0 if newest is None else newest.generation
         if newest is not None:
+            manifest.check_table(newest, place.spelling)
             members = manifest.member_locations(newest, place)
             partition_on = newest.partition_on
             if newest.format != format:

@@ -11,11 +11,12 @@ import os
 import re
 import time
 import warnings
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from .. import storage
-from ..errors import CommitConflictError
+from ..errors import CommitConflictError, UnsupportedFeatureError
 from ..storage import Location
 from ..storage.names import data_suffix, is_ignored, is_partition_folder
 from ..storage.names import path_key as natural_path_key
@@ -33,12 +34,14 @@ __all__ = [
     "FileEntry",
     "GenerationManifest",
     "IncompleteManifestError",
+    "check_table",
     "directory_location",
     "generation_of_name",
     "manifest_name",
     "member_locations",
     "new_commit_id",
     "newest_generation",
+    "newest_table",
     "next_number",
     "publish",
     "read_generation",
@@ -99,12 +102,42 @@ def newest_generation(directory: Location) -> GenerationManifest | None:
 
 def _generations(directory: Location) -> list[int]:
     """Return the numbers of all manifests in a directory, complete or not, newest first."""
+    names: Iterable[str]
     try:
-        entries = storage.list_names(directory)
-    except FileNotFoundError:
+        if directory.local_path is not None:
+            names = os.listdir(
+                directory.local_path
+            )  # only names count: no question about each of many members
+        else:
+            names = [entry.name for entry in storage.list_names(directory)]
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    found = (generation_of_name(entry.name) for entry in entries)
+    found = map(generation_of_name, names)
     return sorted((generation for generation in found if generation is not None), reverse=True)
+
+
+def newest_table(directory: Location) -> GenerationManifest | None:
+    """Return the newest complete generation of a directory of shards; None when there is none.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If it is not understood, or holds N-D variables instead of a table.
+    """
+    found = newest_generation(directory)
+    if found is not None:
+        check_table(found, directory.child(found.name).spelling)
+    return found
+
+
+def check_table(generation: GenerationManifest, path: str) -> None:
+    """Raise `UnsupportedFeatureError` for a grid container, whose files are no shards of one table."""
+    if generation.kind != "table":
+        raise UnsupportedFeatureError(
+            "the directory holds N-D variables, not a table; open it with xarray: "
+            "xr.open_dataset(path, engine='colstore')",
+            path=path,
+        )
 
 
 def next_number(directory: Location) -> int:

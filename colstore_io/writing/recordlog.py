@@ -68,6 +68,7 @@ class RecordLog(Uncopyable):
         self._committed = (0, 0, 0)  # the counters as they are on disk
         # Since the last commit: (end, records, rows) behind each record that may not be in the file yet.
         self._waiting: list[tuple[int, int, int]] = []
+        self._most_marks = _MAX_MARKS
         self._header = b""
         self._row_bytes = 0
 
@@ -115,6 +116,16 @@ class RecordLog(Uncopyable):
     def _set_columns(self, columns: tuple[PhysicalColumn, ...]) -> None:
         self.columns = columns
         self._row_bytes = sum(column.itemsize for column in columns)
+
+    @property
+    def header_size(self) -> int:
+        """Bytes in front of the first record's header; 0 before `begin`."""
+        return len(self._header)
+
+    @property
+    def end(self) -> int:
+        """Offset behind the last record."""
+        return self._end
 
     def append(self, arrays: Sequence[NDArray[Any]], n_rows: int) -> None:
         """Append one record, whole or not at all.
@@ -186,10 +197,12 @@ class RecordLog(Uncopyable):
         self.n_rows += n_rows
         waiting = self._waiting
         waiting.append((self._end, self.n_records, self.n_rows))
-        if len(waiting) > _MAX_MARKS:
+        if len(waiting) > self._most_marks:
             # Of those that are in the file, the last one is enough.
             first = sum(end <= output.written for end, _, _ in waiting)
             del waiting[: max(0, first - 1)]
+            # Tiny records may all wait still: looking again at each of the next ones would take quadratic time.
+            self._most_marks = max(_MAX_MARKS, 2 * len(waiting))
 
     def commit(self) -> None:
         """Make all records durable, then count them, then make that durable, then publish (cstore.md 8.1).

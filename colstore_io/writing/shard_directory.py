@@ -109,7 +109,7 @@ class ShardDirectory(Uncopyable):
             raise
 
     def _first_shard(self) -> ShardMeta | None:
-        generation = manifest.newest_generation(self.place)
+        generation = manifest.newest_table(self.place)
         if generation is not None:
             members = manifest.member_locations(generation, self.place)
         else:
@@ -170,7 +170,7 @@ class ShardDirectory(Uncopyable):
             location = self.place.child(os.path.basename(destination.target))
         name = os.path.basename(location.path)
         try:
-            generation = manifest.newest_generation(self.place)
+            generation = manifest.newest_table(self.place)
         except FormatError:
             with contextlib.suppress(OSError):
                 _remove(location)

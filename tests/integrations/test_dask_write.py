@@ -120,6 +120,40 @@ def test_index_is_stored_when_it_says_something(tmp_path, frame):
     assert read(tmp_path / "asked")["index"].tolist() == list(range(N))
 
 
+def test_unnamed_index_that_is_no_range_is_stored_too(tmp_path):
+    frame = pd.DataFrame({"x": np.arange(6) / 2}, index=[3, 1, 4, 11, 5, 9])
+    for number, data in enumerate((frame, dd.from_pandas(frame, npartitions=2, sort=False))):
+        to_colstore(data, tmp_path / f"{number}")
+        got = read(tmp_path / f"{number}", index="index")
+        assert got.index.name == "index"
+        pd.testing.assert_frame_equal(got.rename_axis(None), frame)
+    to_colstore(frame.reset_index(drop=True), tmp_path / "0", mode="append")
+    assert read(tmp_path / "0")["index"].tolist() == [*frame.index, *range(6)]
+
+
+def test_rows_of_any_index_are_appended_to_a_table_without_one(tmp_path):
+    frame = pd.DataFrame({"x": np.arange(6) / 2})
+    to_colstore(frame, tmp_path / "out")
+    to_colstore(frame[frame.x > 1], tmp_path / "out", mode="append")
+    got = read(tmp_path / "out")
+    assert got.columns.tolist() == ["x"]
+    assert got.x.tolist() == [*frame.x, *frame.x[3:]]
+
+
+def test_index_and_folders_go_round_together(tmp_path, frame):
+    indexed = frame.set_index("d").drop(columns=["t", "c"])
+    ddf = dd.from_pandas(indexed, npartitions=3)
+    to_colstore(ddf, tmp_path / "out", partition_on="k")
+    got = read_colstore(str(tmp_path / "out"), index="d")
+    assert got.columns.tolist() == indexed.columns.tolist()
+    pd.testing.assert_frame_equal(got.compute().sort_index(), ddf.compute())
+    with cs.open(tmp_path / "out") as table:
+        assert {p["k"] for p in table.source.partitions} == {0, 1, 2}
+    again = to_colstore(got, tmp_path / "again", partition_on="k")
+    assert again.partition_on == ("k",)
+    pd.testing.assert_frame_equal(read(tmp_path / "again", index="d").sort_index(), ddf.compute())
+
+
 def test_empty_partitions_and_empty_frames_keep_the_columns(tmp_path, frame):
     ddf = dd.from_pandas(frame, npartitions=4)
     to_colstore(ddf[ddf.x > 7], tmp_path / "some")

@@ -227,10 +227,7 @@ static void decode_damaged(work *w, const uint8_t *sound, int64_t n, int kind) {
     case 2: (void)plain_block_64(data, keep, &s, places, FEW, out, FEW * 8); break;
     case 3: (void)lzw_span(data, keep, out, FEW * 8); break;
     case 4: (void)packed5_decode(data, (long)keep, 0, out, FEW * 8); break;
-    case 5:
-      found = affix_length(data, keep, FEW, 7, FEW * 8);
-      if (found >= 0) (void)affix_fill_64(data, keep, FEW, sound, 4, sound, 3, places, out, found);
-      break;
+    case 5: (void)is_utf8_span(data, keep); break;
     case 6:
       (void)walk_frames(data, keep, &at, 0, FEW, offset, size, rows, &found);
       if (found) (void)open_frames(data, keep, 0, found, offset, size, rows, start, bytes, flags, &at);

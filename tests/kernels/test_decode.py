@@ -165,27 +165,31 @@ def test_variable_entries_are_taken_by_index(values, dtype, data):
         decode.measure_entries(np.array([len(values)], np.uint32), bounds, 1 << 40)
 
 
-@given(VALUES, st.binary(max_size=40), st.binary(max_size=9), OFFSETS)
-def test_affixes_are_put_around_middles(values, prefix, suffix, dtype):
-    middles = prefixed(values)
-    size, _ = agree("measure_affix", lambda: (middles, len(values), len(prefix) + len(suffix), 1 << 40))
-    assert size == sum(len(prefix) + len(v) + len(suffix) for v in values)
-    if size:
-        assert (
-            agree("measure_affix", lambda: (middles, len(values), len(prefix) + len(suffix), size - 1))[0]
-            == -3
-        )
-    agree(
-        "fill_affix",
-        lambda offsets, out: (middles, prefix, suffix, offsets, out),
-        np.empty(len(values) + 1, dtype),
-        np.empty(size, np.uint8),
-    )
+@given(VALUES, st.binary(max_size=40), st.binary(max_size=9), OFFSETS, st.integers(1, 30))
+def test_affixes_are_put_around_middles(values, prefix, suffix, dtype, size):
+    stream = prefixed(values)
+    whole = [prefix + value + suffix for value in values]
+    for module in (decode, twins):
+        offsets, data = np.empty(len(values) + 1, dtype), np.empty(sum(map(len, whole)), np.uint8)
+        reader = module.PlainReader(offsets, data, prefix, suffix)
+        for at in range(0, len(stream), size):
+            assert reader.feed(stream[at : at + size]) == 0
+        assert reader.complete
+        assert [data[a:b].tobytes() for a, b in itertools.pairwise(offsets)] == whole
 
 
-@given(st.binary(max_size=40), st.integers(0, 5))
-def test_any_middles_are_measured_alike(middles, n):
-    agree("measure_affix", lambda: (middles, n, 3, 1 << 40))
+@given(st.binary(max_size=60), st.integers(0, 5), st.integers(0, 40), st.integers(1, 30))
+def test_any_middles_are_refused_alike(stream, n, capacity, size):
+    outcomes = []
+    for module in (decode, twins):
+        reader = module.PlainReader(np.zeros(n + 1, np.int32), np.zeros(capacity, np.uint8), b"ab", b"c")
+        code = 0
+        for at in range(0, len(stream), size):
+            code = reader.feed(stream[at : at + size])
+            if code:
+                break
+        outcomes.append((code, not code and reader.complete))
+    assert outcomes[0] == outcomes[1]
 
 
 TEXTS = st.lists(
@@ -280,8 +284,6 @@ def test_wrong_sizes_are_refused_before_anything_is_touched():
         decode.first_not_utf8(b"abc", np.array([0, 4], np.int64))
     with pytest.raises(ValueError, match="offsets"):
         decode.first_not_utf8(b"abc", np.array([2, 1], np.int64))
-    with pytest.raises(ValueError, match="exactly"):
-        decode.fill_affix(prefixed([b"a"]), b"", b"", np.empty(2, np.int32), np.empty(2, np.uint8))
     with pytest.raises(ValueError, match="exactly"):
         decode.take_variable(
             np.zeros(1, np.uint32),

@@ -16,6 +16,7 @@ from .log import MAGIC
 
 if TYPE_CHECKING:
     from .. import Problem, ReadOptions, ShardMeta, Statistics
+    from ..inspection import Inspection
     from .reader import LogInfo
 
 __all__ = ["FORMAT", "ColbinFormat"]
@@ -49,6 +50,12 @@ class ColbinFormat:
         from .reader import inspect_file
 
         return inspect_file(file, head)
+
+    def inspect(self, file: ByteFile, head: memoryview) -> Inspection:
+        """Describe the messages; see `inspect.inspect`."""
+        from .inspect import inspect
+
+        return inspect(file, head)
 
     def verify_file(self, file: ByteFile) -> list[Problem]:
         """Return the problems of one file; see `verify.verify_file`."""

@@ -22,7 +22,15 @@ from .schema import FieldDef, FieldType, Section, StructDef, TypeCode
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ColumnSource", "column_source", "named_columns", "rows_section", "scalar_code"]
+__all__ = [
+    "ColumnSource",
+    "PlainColumns",
+    "column_source",
+    "named_columns",
+    "plain_columns",
+    "rows_section",
+    "scalar_code",
+]
 
 _CODE_OF = {dtype: code for code, dtype in enumerate(SCALAR_DTYPES)}
 _LIST_CODES = {"i1": 13, "i2": 14, "i4": 15, "i8": 16, "u2": 17, "u4": 18, "u8": 19}
@@ -99,6 +107,32 @@ def named_columns(data: Any) -> list[tuple[str, Any]]:
             f"cannot take columns from {type(data).__name__}; pass an Arrow table, a DataFrame or a mapping"
         )
     return list(zip(table.schema.names, table.columns, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class PlainColumns:
+    """Columns of NumPy scalars that need nothing done to them: the section of their rows, and `values`, native and
+    C-contiguous, of one length."""
+
+    section: bytes
+    values: list[NDArray[Any]]
+
+
+def plain_columns(named: Sequence[tuple[str, Any]]) -> PlainColumns | None:
+    """Return the columns when all are plain, else None: then `column_source` takes them, or says what is wrong.
+
+    A `ColumnSource` costs 2 microseconds, as much as the codec takes for two thousand values.
+    """
+    shape, values = [], []
+    for name, data in named:
+        if type(data) is not np.ndarray or data.ndim != 1 or not data.flags.c_contiguous:
+            return None
+        code = _CODE_OF.get(data.dtype)  # keys are native
+        if code is None or (values and len(data) != len(values[0])):
+            return None
+        shape.append((name, code, False))
+        values.append(data)
+    return PlainColumns(_section_of(tuple(shape)), values) if values else None
 
 
 def column_source(name: str, data: Any, *, like: RecordColumn | None = None) -> ColumnSource:

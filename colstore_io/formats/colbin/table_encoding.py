@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...buffers import empty
 from ...kernels import column_codec
 from ...kernels import record_columns as kernel
 from .layout import list_columns
 from .schema import MAX_ROWS, TypeCode, write_len
-from .sources import ColumnSource, column_source, named_columns, rows_section
+from .sources import ColumnSource, column_source, named_columns, plain_columns, rows_section
 
 __all__ = ["TABLE_ROWS", "column_parts", "encode_rows", "encode_table"]
 
@@ -49,14 +50,36 @@ def encode_table(data: Any, *, self_describing: bool = True, threads: int = 1) -
         For columns that the format cannot hold, naming them; columns of different lengths; more than 2**22 rows,
         which readers refuse.
     """
-    sources = [column_source(name, column) for name, column in named_columns(data)]
-    section = rows_section([source.column for source in sources])
-    body = encode_rows(section, sources, threads=threads)
-    return b"".join((b"\xd4", section, body) if self_describing else (b"\xd0", body))
+    named = named_columns(data)
+    plain = plain_columns(named)
+    if plain is not None and TABLE_ROWS <= len(plain.values[0]) <= MAX_ROWS:
+        section, parts = plain.section, _plain_parts(plain.values, threads)
+    else:
+        sources = [column_source(name, column) for name, column in named]
+        section = rows_section([source.column for source in sources])
+        parts = _row_parts(section, sources, threads)
+    return b"".join((b"\xd4", section, *parts) if self_describing else (b"\xd0", *parts))
+
+
+def _plain_parts(values: Sequence[NDArray[Any]], threads: int) -> list[Any]:
+    """`_row_parts` of columns of one length that the kernel takes as they are: small tables are mostly overhead."""
+    head = bytearray()
+    write_len(head, len(values[0]))
+    parts = [bytes(head)]
+    k8 = len(values) > 16
+    for place, coded in enumerate(_coded(values, threads)):
+        if coded is not None:
+            parts += (_column_head(place, len(coded), k8), coded)
+    return [_length(8, sum(map(len, parts))), *parts]
 
 
 def encode_rows(section: bytes, sources: Sequence[ColumnSource], *, threads: int = 1) -> bytes:
     """Return the body of a message of `rows_section`: its one field, or nothing when there are no rows."""
+    return b"".join(_row_parts(section, sources, threads))
+
+
+def _row_parts(section: bytes, sources: Sequence[ColumnSource], threads: int) -> list[Any]:
+    """The body as buffers in order: a large one is copied once, into the message."""
     rows = sources[0].rows
     for source in sources:
         if source.rows != rows:
@@ -65,7 +88,7 @@ def encode_rows(section: bytes, sources: Sequence[ColumnSource], *, threads: int
                 f"{source.column.name!r} {source.rows}"
             )
     if rows == 0:
-        return b""
+        return []
     if rows > MAX_ROWS:
         raise ValueError(f"a message holds at most {MAX_ROWS} rows, not {rows}: write several messages")
     head = bytearray()
@@ -76,11 +99,10 @@ def encode_rows(section: bytes, sources: Sequence[ColumnSource], *, threads: int
         parts = [bytes(head), *column_parts(sources, k8=len(sources) > 16, threads=threads)]
         flag = 8
     else:
-        room = np.empty(6 * rows + 64 + sum(source.worst_bytes for source in sources), np.uint8)
+        room = empty(6 * rows + 64 + sum(source.worst_bytes for source in sources), np.dtype(np.uint8))
         parts = [bytes(head), room[: _rows(section, sources, rows, room)].data]
         flag = 0
-    size = sum(map(len, parts))
-    return b"".join((_length(flag, size), *parts))
+    return [_length(flag, sum(map(len, parts))), *parts]
 
 
 def _length(code: int, size: int) -> bytes:
@@ -97,29 +119,37 @@ def _rows(section: bytes, sources: Sequence[ColumnSource], rows: int, room: NDAr
     return kernel.write_list(layout, [source.for_kernel for source in sources], 0, rows, room)
 
 
+def _coded(values: Sequence[NDArray[Any]], threads: int) -> list[bytes | None]:
+    """Columns of fixed width through the codec; None for one of zeros, which a table leaves out."""
+    bounds = np.empty((len(values), 2), np.int64)
+    coded = column_codec.encode_columns(list(values), bounds, threads=threads)
+    return [
+        None if low == 0 == high else data for (low, high), data in zip(bounds.tolist(), coded, strict=True)
+    ]
+
+
+def _column_head(place: int, size: int, k8: bool) -> bytes:
+    """What stands before the `size` bytes of the column codec of column `place`."""
+    return bytes((place,)) + _length(0xB0, size) if k8 else _length(place << 4, size)
+
+
 def column_parts(sources: Sequence[ColumnSource], *, k8: bool, threads: int = 1) -> list[Any]:
     """Return the columns of a table as buffers in order (colbin.md 7), under four- or eight-bit keys 0 to n - 1."""
     fixed = {place: source.values for place, source in enumerate(sources) if source.values is not None}
-    numbers = list(fixed)
-    bounds = np.empty((len(numbers), 2), np.int64)
-    coded = column_codec.encode_columns(list(fixed.values()), bounds, threads=threads)
-    zeros = [low == 0 == high for low, high in bounds.tolist()]  # a column of zeros is left out
-    columns = {place: None if zero else data for place, data, zero in zip(numbers, coded, zeros, strict=True)}
+    columns = dict(zip(fixed, _coded(list(fixed.values()), threads), strict=True))
     parts: list[Any] = []
     for place, source in enumerate(sources):
         if place in columns:
-            data = columns[place]
-            if data is not None:
-                head = _length(0xB0 if k8 else place << 4, len(data))
-                parts.append(bytes((place,)) + head if k8 else head)
-                parts.append(data)
+            coded = columns[place]
+            if coded is not None:
+                parts += (_column_head(place, len(coded), k8), coded)
             continue
         assert source.offsets is not None
         assert source.data is not None
         size = int(source.offsets[-1] - source.offsets[0])
         if k8 and size == 0:
             continue  # under four-bit keys a column of empty strings is written (colbin.md 7)
-        room = np.empty(size + 5 * source.rows + 16, np.uint8)
+        room = empty(size + 5 * source.rows + 16, np.dtype(np.uint8))
         used = kernel.write_string_column(k8, place, source.offsets, source.data, room)
         parts.append(room[:used].data)
     return parts

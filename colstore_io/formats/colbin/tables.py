@@ -229,20 +229,22 @@ def _decode_columns(
     rows, n_fields = span.rows, len(columns.struct.fields)
     start, length = np.empty((2, n_fields), np.int64)
     outs: list[NDArray[Any] | None] = [None] * n_fields
-    text = False
+    # All text of a table is less than its bytes, so that they are room for every column's.
+    room = span.end - span.begin
+    text = None
     for number, place in enumerate(columns.places):
         dtype = columns.dtypes[number]
         if dtype is None:
-            text = True
+            outs[place] = empty(rows + 1, np.dtype(np.int32 if room <= 0x7FFFFFFF else np.int64))
+            text = empty(room, np.dtype(np.uint8)) if text is None else text
             continue
         given = None if out is None else out[number]
         outs[place] = empty(rows, dtype) if given is None else given
+    arguments = (columns.layout, data, span.begin, span.end, rows, span.k8, outs, text, start, length)
     if threads > 1 and rows * n_fields >= _PARALLEL_VALUES:
-        bad = _decode_side_by_side(data, span, columns, outs, start, length, threads)
+        bad = _decode_side_by_side(arguments, columns, threads)
     else:
-        bad = kernel.read_table(
-            columns.layout, data, span.begin, span.end, rows, span.k8, outs, start, length
-        )
+        bad = kernel.read_table(*arguments)
     code, at, field = bad
     if code and field < 0:
         raise _wrong(code, at, path)
@@ -251,45 +253,40 @@ def _decode_columns(
         raise FormatError(
             f"column {name!r}: {column_codec.WRONG[code]}", path=path, offset=at, section="table"
         )
-    if not text:
+    if text is None:
         return [DecodedColumn(outs[place]) for place in columns.places]
-    return [
-        DecodedColumn(outs[place])
-        if columns.dtypes[number] is not None
-        else DecodedColumn(
-            array=_text_column(
-                data, int(start[place]), int(length[place]), rows, columns.columns[number], errors, path
-            )
-        )
-        for number, place in enumerate(columns.places)
-    ]
+    decoded = []
+    for number, place in enumerate(columns.places):
+        values = outs[place]
+        assert values is not None
+        if columns.dtypes[number] is not None:
+            decoded.append(DecodedColumn(values))
+            continue
+        begin = int(start[place])
+        if begin < 0:
+            values[:] = begin = length[place] = 0
+        own = text[begin : begin + int(length[place])]
+        array = text_array(columns.columns[number], values, own, None, errors, path)
+        decoded.append(DecodedColumn(array=array))
+    return decoded
 
 
-def _decode_side_by_side(
-    data: Buffer,
-    span: ListSpan,
-    columns: ListColumns,
-    outs: list[NDArray[Any] | None],
-    start: NDArray[np.int64],
-    length: NDArray[np.int64],
-    threads: int,
-) -> tuple[int, int, int]:
-    """What `read_table` of the kernel does, a column per thread."""
-    wrong, at = kernel.table_columns(
-        columns.layout, data, span.begin, span.end, span.rows, span.k8, start, length
-    )
+def _decode_side_by_side(arguments: Any, columns: ListColumns, threads: int) -> tuple[int, int, int]:
+    """What `read_table` of the kernel does with these arguments, a column of fixed width per thread."""
+    data, outs, start, length = arguments[1], arguments[6], arguments[8], arguments[9]
+    wrong, at = kernel.table_columns(*arguments)
     if wrong:
         return wrong, at, -1
     coded: list[int] = []
     present: list[NDArray[Any]] = []
-    for place, values in enumerate(outs):
-        if values is None:
+    for number, place in enumerate(columns.places):
+        if columns.dtypes[number] is None:
             continue
         if start[place] < 0:
-            values[:] = np.zeros((), values.dtype)
+            outs[place][:] = np.zeros((), outs[place].dtype)
         else:
             coded.append(place)
-            present.append(values)
+            present.append(outs[place])
     bad, code = column_codec.decode_columns(
         data,
         start[coded],
@@ -298,20 +295,6 @@ def _decode_side_by_side(
         threads=threads,
     )
     return (0, 0, -1) if bad < 0 else (code, int(start[coded[bad]]), coded[bad])
-
-
-def _text_column(
-    data: Buffer, begin: int, length: int, rows: int, column: Any, errors: str, path: str | None
-) -> pa.Array:
-    if begin < 0:
-        begin, length, offsets = 0, 0, np.zeros(rows + 1, np.int32)
-        return text_array(column, offsets, np.empty(0, np.uint8), None, errors, path)
-    wide = length > 0x7FFFFFFF
-    offsets = empty(rows + 1, np.dtype(np.int64 if wide else np.int32))
-    offsets[0] = 0
-    text = empty(length, np.dtype(np.uint8))
-    used = kernel.string_column(data, begin, length, rows, offsets, text)
-    return text_array(column, offsets, text[:used], None, errors, path)
 
 
 def decode_table(

@@ -17,6 +17,7 @@ from .tags import MAGIC, SUFFIX
 
 if TYPE_CHECKING:
     from .. import Problem, ReadOptions, ShardMeta, Statistics
+    from ..inspection import Inspection
 
 __all__ = ["FORMAT", "ColumnsFormat"]
 
@@ -45,6 +46,13 @@ class ColumnsFormat:
     def read_header(self, file: ByteFile, head: memoryview) -> ColumnsHeader:
         """Return what one file says about itself; see `reader.read_header`."""
         return read_header(file, head)
+
+    def inspect(self, file: ByteFile, head: memoryview) -> Inspection:
+        """Describe the chunks; see `inspect.inspect`."""
+        from .inspect import inspect
+
+        del head
+        return inspect(file)
 
     def verify_file(self, file: ByteFile) -> list[Problem]:
         """Return the problems of one file; see `verify.verify_file`."""

@@ -1,7 +1,7 @@
 """Blocks of one chunk to one column: a sink for each way that a stream can be read (columns.md section 6).
 
 A stream is cut into blocks without regard to values (3.2). Where values are told apart on the way (fixed widths, Delta,
-length-prefixed values) a block is decoded while it is still in the cache, and the whole stream never exists; the other
+length-prefixed values, Affix) a block is decoded while it is still in the cache, and the whole stream never exists; the other
 encodings have tables that must be there first, so their blocks are put together.
 """
 
@@ -150,6 +150,8 @@ def _sink_for(chunk: Chunk, facts: ChunkFacts, request: Request, place: Place) -
         return (_PlainFixed if facts.type.fixed else _PlainVariable)(chunk, facts, request, place)
     if encoding is Encoding.DELTA and all(raw % 8 == 0 for raw in chunk.raw[:-1]):
         return _Delta(chunk, facts, request, place)
+    if encoding is Encoding.AFFIX:
+        return _Affix(chunk, facts, request, place)
     if encoding is Encoding.DICT:
         return (_DictFixed if facts.type.fixed else _DictVariable)(chunk, facts, request, place)
     return _WHOLE[encoding](chunk, facts, request, place)
@@ -461,37 +463,70 @@ class _OffsetBytes(_WholeVariable):
         return VariableValues(offsets, area)
 
 
-class _Affix(_WholeVariable):
-    """A common prefix and suffix, and the middles (6.6)."""
+class _Affix(_Sink):
+    """A common prefix and suffix, and the middles, length-prefixed (6.6): a block at a time."""
 
-    def values(self, stream: NDArray[np.uint8]) -> VariableValues:
+    def __init__(self, chunk: Chunk, facts: ChunkFacts, request: Request, place: Place) -> None:
+        super().__init__(chunk, facts, request, place)
+        self.head = b""  # what came before the first middle, until it is whole
+        self.reader: kernel.PlainReader | None = None
+
+    def feed(self, raw: Any) -> None:
+        if self.reader is None:
+            self.head += bytes(raw) if self.head or len(raw) < self.chunk.raw_length else b""
+            stream = np.frombuffer(self.head or raw, np.uint8)
+            at = self._begin(stream)
+            if at < 0:
+                return
+            raw = stream[at:]
+            self.head = b""
+        assert self.reader is not None
+        code = self.reader.feed(raw)
+        if code == 1:
+            self._wrong_count()
+        if code:
+            self.place.fail(f"the length of value {self.reader.values} reaches past the end of the stream")
+
+    def _begin(self, stream: NDArray[np.uint8]) -> int:
+        """Read prefix and suffix; return where the middles begin, -1 if that needs more of the stream."""
         prefix, at = self._affix(stream, 0, "prefix")
-        suffix, at = self._affix(stream, at, "suffix")
-        middles = stream[at:]
-        size = kernel.measure_affix(
-            middles,
-            self.facts.n_values,
-            len(prefix) + len(suffix),
-            min(self.facts.max_decoded_bytes, 1 << 60),
-        )
-        if size == -1:
-            self.place.fail(f"the stream does not hold exactly {self.facts.n_values} values")
-        if size == -2:
-            self.place.fail("the length of a value reaches past the end of the stream")
-        if size < 0:
-            self.too_large()
-        offsets, data = self.memory(size)
-        kernel.fill_affix(middles, prefix, suffix, offsets, data)
-        return VariableValues(offsets, data)
+        suffix, at = self._affix(stream, at, "suffix") if at >= 0 else (b"", -1)
+        if at < 0:
+            return -1
+        n = self.facts.n_values
+        middles = self.chunk.raw_length - at - _WORD * n
+        if middles < 0:
+            self._wrong_count()
+        size = middles + n * (len(prefix) + len(suffix))
+        if size > self.facts.max_decoded_bytes:
+            self.place.fail(
+                f"the values have more than {self.facts.max_decoded_bytes} bytes together (max_decoded_bytes)"
+            )
+        self.offsets, self.data = self.request.offsets(n, size), self.request.bytes(size)
+        self.reader = kernel.PlainReader(self.offsets, self.data, prefix, suffix)
+        return at
 
-    def _affix(self, stream: NDArray[np.uint8], at: int, what: str) -> tuple[NDArray[np.uint8], int]:
-        if len(stream) - at < _WORD:
+    def _affix(self, stream: NDArray[np.uint8], at: int, what: str) -> tuple[bytes, int]:
+        """Return a prefix or suffix and where it ends; -1 if it is not there yet."""
+        left = self.chunk.raw_length - at
+        if left < _WORD:
             self.place.fail(f"the stream ends before its {what}")
+        if len(stream) - at < _WORD:
+            return b"", -1
         length = int.from_bytes(stream[at : at + _WORD].tobytes(), "little")
-        at += _WORD
-        if length > len(stream) - at:
+        if length > left - _WORD:
             self.place.fail(f"the {what} of {length} bytes reaches past the end of the stream")
-        return stream[at : at + length], at + length
+        start, stop = at + _WORD, at + _WORD + length
+        return (stream[start:stop].tobytes(), stop) if stop <= len(stream) else (b"", -1)
+
+    def _wrong_count(self) -> None:
+        self.place.fail(f"the stream does not hold exactly {self.facts.n_values} values")
+
+    def finish(self) -> DecodedColumn:
+        if self.reader is None or not self.reader.complete:
+            self._wrong_count()
+        values = VariableValues(self.offsets, self.data)
+        return variable_column(values, self.chunk.bitmap, self.facts, self.request, self.place)
 
 
 class _DictVariable(_WholeVariable):
@@ -551,6 +586,5 @@ _WHOLE: dict[Encoding, type[_Whole]] = {
     Encoding.DELTA: _WholeDelta,
     Encoding.RLE_BITPACK: _Bits,
     Encoding.OFFSET_BYTES: _OffsetBytes,
-    Encoding.AFFIX: _Affix,
     Encoding.TOKENIZED: _Tokenized,
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
@@ -445,8 +444,7 @@ class ColumnsEncoder:
         granted = stack.enter_context(thread_budget.lease(thread_budget.wanted_threads(work, self._threads)))
         if granted == 1:
             return lambda call, items: map(call, items)
-        pool = stack.enter_context(ThreadPoolExecutor(granted, "colstore_io-encode"))
-        return lambda call, items: pool.map(call, items)
+        return lambda call, items: thread_budget.map_with_helpers(call, items, granted - 1)
 
     def _encoded(self, item: tuple[_Column, Prepared, Layout | None]) -> _Chunk:
         column, prepared, layout = item

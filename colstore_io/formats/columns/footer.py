@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -143,23 +144,24 @@ def parse_footer(data: memoryview, *, start: int, prologue: Prologue, path: str,
             raise MemoryError
         raise FormatError(_FAULTS[code], path=path, offset=start + pos, section="footer")
     columns = list(_COLUMN.iter_unpack(columns_raw))
-    names = tuple(bytes(data[at : at + size]) for at, size, _, _ in columns)
-    for name, (_, _, kind, _) in zip(names, columns, strict=True):
-        if not Type.BOOL <= kind <= Type.STRING:
-            raise FormatError(
-                f"column {_shown(name)} has type {kind}; types are 1 to 13",
-                path=path,
-                offset=start,
-                section="footer",
-            )
-    nullable = np.array([flag for _, _, _, flag in columns], np.bool_)
+    names = tuple([bytes(data[at : at + size]) for at, size, _, _ in columns])
+    kinds = bytes([kind for _, _, kind, _ in columns])
+    flags = bytes([flag for _, _, _, flag in columns])
+    if kinds and not (Type.BOOL <= min(kinds) and max(kinds) <= Type.STRING):
+        name, kind = next(x for x in zip(names, kinds, strict=True) if not Type.BOOL <= x[1] <= Type.STRING)
+        raise FormatError(
+            f"column {_shown(name)} has type {kind}; types are 1 to 13",
+            path=path,
+            offset=start,
+            section="footer",
+        )
     n_groups, n_columns = len(groups_raw) // _GROUP.itemsize, len(columns)
     places = np.empty(len(chunks_raw) // CHUNK_RECORD.itemsize, np.int64)
     ends = np.empty(n_groups, np.int64)
     code, group, column = kernel.place_chunks(
         groups_raw,
         chunks_raw,
-        nullable.view(np.uint8),
+        flags,
         prologue.end,
         start,
         len(prologue.digests),
@@ -173,8 +175,8 @@ def parse_footer(data: memoryview, *, start: int, prologue: Prologue, path: str,
     footer = Footer(
         data,
         names,
-        np.array([kind for _, _, kind, _ in columns], np.uint8),
-        nullable,
+        np.frombuffer(kinds, np.uint8),
+        np.frombuffer(flags, np.bool_),
         groups["n_rows"].astype(np.int64),
         groups["byte_offset"].copy(),
         np.frombuffer(chunks_raw, CHUNK_RECORD).reshape(n_groups, n_columns),
@@ -241,17 +243,39 @@ def _check_overlaps(starts: NDArray[np.int64], ends: NDArray[np.int64], path: st
 
 
 def schema_of(footer: Footer, *, text: bool = True) -> Schema:
-    """Return the schema that a user sees.
+    """Return the schema that a user sees; files of equal columns that are opened one after the other share it.
 
     Names are bytes in the file: they are decoded as UTF-8, and what is not UTF-8 becomes lone surrogates
     (``surrogateescape``). The format allows several columns of one name; the second is called ``name#2``, the third
     ``name#3``, and so on, skipping names that are taken. Without `text`, columns of type string are binary.
     """
-    texts = [name.decode("utf-8", "surrogateescape") for name in footer.names]
+    make = _schema if len(footer.names) <= _KEPT_COLUMNS else _schema.__wrapped__
+    return make(footer.names, footer.types.tobytes(), footer.nullable.tobytes(), text)
+
+
+_KEPT_COLUMNS = 256
+"""Columns up to which a schema is kept."""
+
+
+@lru_cache(maxsize=32)
+def _schema(stored: tuple[bytes, ...], types: bytes, nullable: bytes, text: bool) -> Schema:
+    texts = [name.decode("utf-8", "surrogateescape") for name in stored]
+    names = texts if len(set(texts)) == len(texts) else _distinct(texts)
+    kinds = _FIELD_KINDS if text else _FIELD_KINDS_BINARY
+    nothing: dict[str, Any] = {}  # one for all of them, as of files with equal manifests
+    fields = [
+        Field(name, *kinds[number], None, None, None, nothing, flag != 0)
+        for name, number, flag in zip(names, types, nullable, strict=True)
+    ]
+    return Schema(tuple(fields))
+
+
+def _distinct(texts: list[str]) -> list[str]:
+    """Number names that are there more than once."""
     taken = set(texts)
     seen: dict[str, int] = {}
-    fields = []
-    for stored, number, nullable in zip(texts, footer.types.tolist(), footer.nullable.tolist(), strict=True):
+    names = []
+    for stored in texts:
         name = stored
         if stored in seen:
             count = seen[stored] + 1
@@ -262,13 +286,22 @@ def schema_of(footer: Footer, *, text: bool = True) -> Schema:
             taken.add(name)
         else:
             seen[stored] = 1
-        kind = Type(number)
+        names.append(name)
+    return names
+
+
+def _field_kinds(string: str) -> list[tuple[Any, None, str | None]]:
+    """Return dtype, validity and logical type of a field by the number of its type; columns of type string as `string`."""
+    kinds: list[tuple[Any, None, str | None]] = [(None, None, None)]  # there is no type 0
+    for kind in Type:
         if kind.fixed:
-            fields.append(Field(name, NUMPY_TYPES[kind], optional=nullable))
+            kinds.append((NUMPY_TYPES[kind], None, None))
         else:
-            logical = "string" if kind is Type.STRING and text else "binary"
-            fields.append(Field(name, np.dtype(object), logical=logical, optional=nullable))
-    return Schema(tuple(fields))
+            kinds.append((np.dtype(object), None, string if kind is Type.STRING else "binary"))
+    return kinds
+
+
+_FIELD_KINDS, _FIELD_KINDS_BINARY = _field_kinds("string"), _field_kinds("binary")
 
 
 def _shown(name: bytes) -> str:

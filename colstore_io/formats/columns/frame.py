@@ -47,8 +47,8 @@ def prologue_bytes(head: memoryview, *, size: int, path: str) -> int:
             offset=size,
             section="prologue",
         )
-    magic = bytes(head[:4])
-    if magic != MAGIC:
+    if head[:4] != MAGIC:
+        magic = bytes(head[:4])
         age = OLD_MAGICS.get(magic)
         known = f" (written by {age} of the format's library; write it again with a newer one)" if age else ""
         raise FormatError(
@@ -72,9 +72,10 @@ def prologue_bytes(head: memoryview, *, size: int, path: str) -> int:
     return _COUNTED_BYTES + count * DIGEST_BYTES
 
 
-def parse_prologue(head: memoryview, *, size: int, path: str) -> Prologue:
-    """Return the prologue; `head` holds at least the bytes that `prologue_bytes` tells."""
-    end = prologue_bytes(head, size=size, path=path)
+def parse_prologue(head: memoryview, end: int) -> Prologue:
+    """Return the prologue; `head` holds at least its `end` bytes, as many as `prologue_bytes` has told."""
+    if end == _FIXED_BYTES:
+        return Prologue(head[4], (), end)
     digests = tuple(bytes(head[at : at + DIGEST_BYTES]) for at in range(_COUNTED_BYTES, end, DIGEST_BYTES))
     return Prologue(head[4], digests, end)
 
@@ -87,7 +88,7 @@ def footer_start(trailer: memoryview, *, size: int, prologue_end: int, path: str
     FormatError
         If the trailing magic is missing, or the footer would not fit behind the prologue.
     """
-    if bytes(trailer[4:8]) != MAGIC:
+    if trailer[4:8] != MAGIC:
         raise FormatError(
             f"the file ends with {bytes(trailer[4:8])!r}, expected {MAGIC!r}: it is cut short or was never closed",
             path=path,

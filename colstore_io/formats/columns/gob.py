@@ -181,6 +181,9 @@ def read_stream(footer: memoryview, *, path: str, base: int) -> Footprint:
     """
     place = (path, base)
     if bytes(footer[: len(PREFIX)]) == PREFIX:
+        plain = _plain_message(footer)
+        if plain is not None:
+            return Footprint(*plain, _usual_tables())
         reader = _Reader(footer, len(PREFIX), len(footer), place)
         start, stop, type_id = _message(reader)
         if type_id == _FIRST_USER_ID:  # the usual one
@@ -198,6 +201,21 @@ def read_stream(footer: memoryview, *, path: str, base: int) -> Footprint:
         types[-type_id] = _definition(_Reader(footer, start, stop, place))
         reader.pos = stop
     return Footprint(start, stop, _compile(types, type_id, reader))
+
+
+_FIRST_ID = bytes.fromhex("ff80")
+"""Type id 64 as it is written."""
+
+
+def _plain_message(footer: memoryview) -> tuple[int, int] | None:
+    """Return what `_message` says of the usual value behind `PREFIX`; None for anything out of the ordinary."""
+    head = bytes(footer[len(PREFIX) : len(PREFIX) + 11])
+    count = 0 if head[:1] < b"\x80" else 256 - head[0]  # of the bytes of a length of more than one
+    if not head or count > 4 or head[1 + count : 3 + count] != _FIRST_ID:
+        return None
+    length = int.from_bytes(head[1 : 1 + count], "big") if count else head[0]
+    start = len(PREFIX) + 1 + count
+    return (start + 2, start + length) if 2 <= length <= len(footer) - start else None
 
 
 def _message(reader: _Reader) -> tuple[int, int, int]:

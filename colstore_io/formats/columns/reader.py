@@ -33,6 +33,9 @@ HEAD_BYTES = 64 << 10
 TAIL_BYTES = 64 << 10
 """Last bytes that an open fetches of each file: the footers of most, which take some 25 bytes a chunk."""
 
+_LOCAL_TAIL_BYTES = 4 << 10
+"""The same of a file on this machine, where a second read costs a microsecond and long ones the pages they fill."""
+
 _MANY_FILES = 64
 _MANY_TAIL_BYTES = 4 << 10
 """The same for many files at once, where long tails cost more memory than a second round."""
@@ -158,7 +161,7 @@ def _meta(
     schema = schemas.get(key)
     if schema is None:
         schema = schemas[key] = schema_of(footer, text=text)
-    names = tuple(schema.names)
+    names = tuple([field.name for field in schema.fields])
     decoder = decoder_of(footer, names, prologue.digests, path=file.spelling, options=options)
     return ShardMeta(
         format="columns",
@@ -180,16 +183,21 @@ def read_footers(
     files: Sequence[ByteFile], heads: Sequence[memoryview], *, max_rows: int
 ) -> list[OpenedFooter]:
     """Return prologue and footer of each file; two rounds of reads at most."""
+    if len(files) == 1 and _is_local(files[0]):
+        opened = _read_local(files[0], heads[0], max_rows)
+        if opened is not None:
+            return [opened]
     tail_bytes = TAIL_BYTES if len(files) < _MANY_FILES else _MANY_TAIL_BYTES
     ends = [prologue_bytes(h, size=f.size, path=f.spelling) for f, h in zip(files, heads, strict=True)]
     pieces = [_Pieces(file, head) for file, head in zip(files, heads, strict=True)]
     for piece, end in zip(pieces, ends, strict=True):
         piece.want(0, end)
-        piece.want(max(0, piece.file.size - tail_bytes), piece.file.size)
+        size = piece.file.size
+        piece.want(max(0, size - (_LOCAL_TAIL_BYTES if piece.local else tail_bytes)), size)
     _fetch(pieces)
     prologues, places = [], []
     for piece, end in zip(pieces, ends, strict=True):
-        prologue = parse_prologue(piece.get(0, end), size=piece.file.size, path=piece.file.spelling)
+        prologue = parse_prologue(piece.get(0, end), end)
         start, stop = _footer_place(piece, prologue)
         piece.want(start, stop)
         prologues.append(prologue)
@@ -211,6 +219,30 @@ def read_footers(
     ]
 
 
+def _is_local(file: ByteFile) -> bool:
+    return file.location is not None and file.location.local_path is not None
+
+
+def _read_local(file: ByteFile, head: memoryview, max_rows: int) -> OpenedFooter | None:
+    """Do all of it for one file on this machine that ends as a file should; None if it does not."""
+    size, path = file.size, file.spelling
+    end = prologue_bytes(head, size=size, path=path)
+    at = max(0, size - _LOCAL_TAIL_BYTES)
+    tail = head if len(head) == size else file.read(at, size - at)
+    if end > len(head) or tail[-len(MAGIC) :] != MAGIC:
+        return None
+    prologue = parse_prologue(head, end)
+    start = footer_start(tail[-TRAILER_BYTES:], size=size, prologue_end=end, path=path)
+    length = size - TRAILER_BYTES - start
+    if length + TRAILER_BYTES > len(tail):
+        data = file.read(start, length)
+    else:
+        data = memoryview(bytes(tail[-TRAILER_BYTES - length : -TRAILER_BYTES]))
+    return OpenedFooter(
+        prologue, parse_footer(data, start=start, prologue=prologue, path=path, max_rows=max_rows)
+    )
+
+
 def _footer_place(piece: _Pieces, prologue: Prologue) -> tuple[int, int]:
     """Return where the footer of a file begins and ends.
 
@@ -220,7 +252,7 @@ def _footer_place(piece: _Pieces, prologue: Prologue) -> tuple[int, int]:
     file = piece.file
     size, path = file.size, file.spelling
     trailer = piece.get(size - TRAILER_BYTES, size)
-    if bytes(trailer[4:]) != MAGIC and (file.location is None or file.location.local_path is not None):
+    if trailer[4:] != MAGIC and (file.location is None or piece.local):
         size = find_last_footer(file, prologue_end=prologue.end, path=path)
         trailer = file.read(size - TRAILER_BYTES, TRAILER_BYTES)
     return footer_start(trailer, size=size, prologue_end=prologue.end, path=path), size - TRAILER_BYTES
@@ -229,8 +261,11 @@ def _footer_place(piece: _Pieces, prologue: Prologue) -> tuple[int, int]:
 class _Pieces:
     """Bytes of one file that are there, and those that are still to come."""
 
+    __slots__ = ("_known", "file", "local", "missing")
+
     def __init__(self, file: ByteFile, head: memoryview) -> None:
         self.file = file
+        self.local = _is_local(file)
         self._known = [(0, memoryview(head))]
         self.missing: list[tuple[int, int]] = []
 
@@ -260,14 +295,20 @@ class _Pieces:
 
 
 def _fetch(pieces: Sequence[_Pieces]) -> None:
-    """Read everything that is missing, all files together."""
-    wanted = [(piece, start, stop) for piece in pieces for start, stop in piece.missing]
+    """Read everything that is missing: remote files all together, local ones each at once."""
+    wanted = []
+    for piece in pieces:
+        if piece.local:  # nothing to be gained by a plan of the reads
+            for start, stop in piece.missing:
+                piece.add(start, piece.file.read(start, stop - start))
+        else:
+            wanted += [(piece, start, stop) for start, stop in piece.missing]
+        piece.missing = []
     if not wanted:
         return
     blocks = read_ranges([(piece.file, start, stop - start) for piece, start, stop in wanted])
     for (piece, start, _), block in zip(wanted, blocks, strict=True):
         piece.add(start, block)
-        piece.missing = []
 
 
 def _require_tokenizers(prologue: Prologue, path: str) -> None:

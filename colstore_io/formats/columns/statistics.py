@@ -16,7 +16,7 @@ are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,28 +28,72 @@ from .tags import NUMPY_TYPES, Type
 
 __all__ = ["bounds_of", "statistics_of"]
 
+_BYTES = int(Type.BYTES)
 
-class _PerColumn(Mapping[str, Any]):
-    """Arrays by column name, made when first asked for. Pickles as a plain dictionary."""
 
-    def __init__(self, columns: Mapping[str, int], make: Callable[[int], NDArray[Any]]) -> None:
-        self._columns, self._make = columns, make
-        self._made: dict[str, NDArray[Any]] = {}
+class _Known:
+    """What a footer says, by column; nothing of it is looked at before it is asked for."""
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        made = self._made.get(name)
+    __slots__ = ("_bounded", "_every", "_footer", "_made", "_names", "_text")
+
+    def __init__(self, footer: Footer, names: tuple[str, ...], text: bool) -> None:
+        self._footer, self._names, self._text = footer, names, text
+        self._every: dict[str, int] | None = None
+        self._bounded: dict[str, int] | None = None
+        self._made: dict[tuple[str, bool], tuple[NDArray[Any], ...]] = {}
+
+    def columns(self, bounded: bool) -> dict[str, int]:
+        """Return the numbers of all columns, or of those that can have bounds, by name."""
+        if self._every is None or self._bounded is None:
+            self._every = {name: column for column, name in enumerate(self._names)}
+            last = Type.STRING if self._text else Type.FLOAT64
+            types = self._footer.types.tolist()
+            self._bounded = {
+                name: column
+                for name, column in self._every.items()
+                if types[column] <= last and types[column] != Type.BYTES
+            }
+        return self._bounded if bounded else self._every
+
+    def of(self, name: str, bounded: bool) -> tuple[NDArray[Any], ...]:
+        """Return the three arrays of `bounds_of`, or one of null counts."""
+        made = self._made.get((name, bounded))
         if made is None:
-            made = self._made[name] = self._make(self._columns[name])
+            column = self.columns(bounded)[name]
+            if bounded:
+                made = bounds_of(self._footer, column)
+            else:
+                made = (self._footer.chunks["null_count"][:, column].astype(np.int64),)
+            self._made[name, bounded] = made
         return made
 
+
+class _PerColumn(Mapping[str, Any]):
+    """Arrays by column name, made when first asked for. Pickles as a plain dictionary.
+
+    Parameters
+    ----------
+    known : _Known
+    part : int
+        0, 1, 2: minimum, maximum, usable; 3: null counts.
+    """
+
+    __slots__ = ("_known", "_part")
+
+    def __init__(self, known: _Known, part: int) -> None:
+        self._known, self._part = known, part
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._known.of(name, self._part < 3)[self._part % 3]
+
     def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
+        return iter(self._known.columns(self._part < 3))
 
     def __len__(self) -> int:
-        return len(self._columns)
+        return len(self._known.columns(self._part < 3))
 
     def __contains__(self, name: object) -> bool:
-        return name in self._columns
+        return name in self._known.columns(self._part < 3)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (dict, (dict(self),))
@@ -66,29 +110,8 @@ def statistics_of(footer: Footer, names: tuple[str, ...], *, text: bool) -> Stat
     text : bool
         Whether columns of type string are handed out as text; as bytes they have no bounds.
     """
-    every = {name: column for column, name in enumerate(names)}
-    last = int(Type.STRING if text else Type.FLOAT64)
-    without = int(Type.BYTES)
-    types = footer.types.tolist()
-    bounded = {
-        name: column for name, column in every.items() if types[column] <= last and types[column] != without
-    }
-    made: dict[int, tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]] = {}
-
-    def part(which: int) -> Callable[[int], NDArray[Any]]:
-        def make(column: int) -> NDArray[Any]:
-            if column not in made:
-                made[column] = bounds_of(footer, column)
-            return made[column][which]
-
-        return make
-
-    return Statistics(
-        minimum=_PerColumn(bounded, part(0)),
-        maximum=_PerColumn(bounded, part(1)),
-        usable=_PerColumn(bounded, part(2)),
-        nulls=_PerColumn(every, lambda column: footer.chunks["null_count"][:, column].astype(np.int64)),
-    )
+    known = _Known(footer, names, text)
+    return Statistics(*[_PerColumn(known, part) for part in range(4)])
 
 
 def bounds_of(footer: Footer, column: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...storage import ByteFile, listed_beside
+from ..inspection import Inspection
 from .header import MAGIC
 from .reader import HeaderInfo, read_header, read_metadata, read_statistics
 from .sidecar import read_block_statistics
@@ -47,6 +50,25 @@ class CstoreFormat:
     def read_header(self, file: ByteFile, head: memoryview) -> HeaderInfo:
         """Return what the header of one file says; see `reader.read_header`."""
         return read_header(file, head)
+
+    def inspect(self, file: ByteFile, head: memoryview) -> Inspection:
+        """Describe the records: their rows, where they are, and their bytes."""
+        (meta,) = read_metadata([file], [head])
+        rows = meta.record_rows.tolist()
+        title = (
+            f"{file.spelling}: cstore format, layout {meta.layout}, {meta.n_records} records, "
+            f"{len(meta.schema)} columns, {meta.n_rows} rows, {file.size} bytes"
+        )
+        return Inspection(
+            title,
+            {
+                "record": list(range(meta.n_records)),
+                "first_row": [0, *np.cumsum(meta.record_rows)[:-1].tolist()][: meta.n_records],
+                "rows": rows,
+                "offset": meta.body_start.tolist(),
+                "bytes": [count * meta.row_bytes for count in rows],
+            },
+        )
 
     def verify_file(self, file: ByteFile) -> list[Problem]:
         """Return the problems of one file; see `verify.verify_file`."""

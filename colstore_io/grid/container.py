@@ -1,0 +1,167 @@
+"""Opening a container: its newest generation, or the one that the caller names, as a `Model`. One listing, one read."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from .. import storage
+from ..errors import FormatError
+from ..storage import Location
+from ..storage.names import data_suffix
+from ..writing import manifest
+from ..writing.manifest_json import generation_of_name
+from .model import Group, Model
+from .parsing import group_path, parse_grid
+from .reading import GridSource, GridVariable
+
+__all__ = ["Container", "check_free", "generation_at", "newest_model", "open_container", "place_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """An open container.
+
+    Attributes
+    ----------
+    place : Location
+        The directory.
+    model : Model
+        What the generation says that was read. Later ones are not seen.
+    source : GridSource
+        Its data files.
+    """
+
+    place: Location
+    model: Model
+    source: GridSource
+
+    def group(self, path: str | None = None) -> Group:
+        """Return a group.
+
+        Raises
+        ------
+        KeyError
+            If there is no such group, naming those that there are.
+        """
+        name = group_path(path)
+        if name not in self.model.groups:
+            known = ", ".join(map(repr, list(self.model.groups)[:20]))
+            raise KeyError(f"no group {name!r} in {self.place.spelling}; groups are {known}")
+        return self.model.groups[name]
+
+    def variable(self, name: str, group: str | None = None) -> GridVariable:
+        """Return a variable, ready to be read; `KeyError` if there is none."""
+        found = self.group(group)
+        return GridVariable(
+            self.source, found.variables[name], found.members_of.get(name, ()), _texts_of(found, name)
+        )
+
+    def close(self) -> None:
+        self.source.close()
+
+
+def _texts_of(group: Group, name: str) -> dict[str, Any]:
+    paths = {member.texts[name] for member in group.members_of.get(name, ()) if name in member.texts}
+    return {path: group.texts[path] for path in paths}
+
+
+def place_of(path: Any, *, storage_options: Any = None, filesystem: Any = None) -> Location:
+    """Return the directory that `path` names; a trailing slash is nothing."""
+    if isinstance(path, (str, os.PathLike)):
+        text = os.fspath(path)
+        if isinstance(text, str) and len(text) > 1:
+            stripped = text.rstrip("/")
+            path = stripped if stripped and not stripped.endswith(":") else text
+    return manifest.directory_location(path, storage_options=storage_options, filesystem=filesystem)
+
+
+def newest_model(place: Location) -> tuple[Model, str] | None:
+    """Return the newest generation of a directory and its commit id; None when it has no manifest.
+
+    Raises
+    ------
+    FormatError
+        If it is damaged, or the manifest of a table.
+    """
+    found = manifest.newest_generation(place)
+    if found is None:
+        return None
+    return parse_grid(found, path=place.child(found.name).spelling), found.commit_id
+
+
+def open_container(
+    path: Any,
+    *,
+    storage_options: Any = None,
+    filesystem: Any = None,
+    mmap: bool = True,
+    backend: str | None = None,
+    max_workers: int | None = None,
+) -> Container:
+    """Open a container: a directory, or the manifest of one of its generations.
+
+    Parameters
+    ----------
+    path : path, URL or Location
+    storage_options, filesystem
+        For URLs.
+    mmap, backend, max_workers
+        As in `GridSource`.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no manifest.
+    FormatError
+        If the manifest is damaged, contradicts itself, or is that of a table.
+    """
+    place, found = generation_at(path, storage_options=storage_options, filesystem=filesystem)
+    if found is None:
+        raise FileNotFoundError(
+            2, "no such grid container: the directory has no complete manifest", place.spelling
+        )
+    model = parse_grid(found, path=place.child(found.name).spelling)
+    return Container(place, model, GridSource(place, mmap=mmap, backend=backend, max_workers=max_workers))
+
+
+def generation_at(
+    path: Any, *, storage_options: Any = None, filesystem: Any = None
+) -> tuple[Location, manifest.GenerationManifest | None]:
+    """Return the directory that `path` names, itself or by a manifest in it, and the generation; None without one."""
+    place = place_of(path, storage_options=storage_options, filesystem=filesystem)
+    if generation_of_name(place.path.rstrip("/").rpartition("/")[2]) is not None:
+        return place.parent(), manifest.read_generation(place)
+    return place, manifest.newest_generation(place)
+
+
+def check_free(place: Location) -> None:
+    """Check that a new container may be made here: nothing, or an empty directory, or an earlier container.
+
+    Raises
+    ------
+    NotADirectoryError
+        If a file has this name.
+    FormatError
+        If the directory is a table: it has data files, and no manifest.
+    """
+    if place.local_path is not None:
+        if not os.path.lexists(place.local_path):
+            return
+        if not os.path.isdir(place.local_path):
+            raise NotADirectoryError(
+                20, "a file is in the way; a grid container is a directory", place.spelling
+            )
+    try:
+        names = [entry.name for entry in storage.list_names(place)]
+    except FileNotFoundError:
+        return
+    if any(generation_of_name(name) is not None for name in names):
+        return
+    others = [name for name in names if data_suffix(name) is not None and not name.startswith("part-")]
+    if others:
+        raise FormatError(
+            f"the directory is a table: it holds {others[0]} and no grid manifest. Choose another directory",
+            path=place.spelling,
+        )

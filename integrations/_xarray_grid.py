@@ -1,0 +1,590 @@
+"""N-D grid containers as xarray's backends want them: lazy arrays, and the store that xarray's CF encoder writes into.
+
+What is CF stays xarray's: this store hands over encoded variables and takes encoded ones. Times, durations and booleans
+that ask for no CF encoding are stored as they are, in their own unit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from xarray.backends import BackendArray
+from xarray.backends.common import WritableCFDataStore, ensure_dtype_not_object
+from xarray.coding import strings
+from xarray.conventions import cf_encoder
+from xarray.core import indexing
+
+if TYPE_CHECKING:
+    from colstore_io.grid import Container, GridWriter
+    from colstore_io.grid.commit import Part
+    from colstore_io.grid.layout import Axis
+    from colstore_io.grid.model import VariableSpec
+    from colstore_io.grid.reading import GridVariable, Job
+
+__all__ = ["ColstoreDataStore", "GridArray", "variable_of"]
+
+_CF_TIME = ("units", "calendar", "_FillValue", "missing_value", "scale_factor", "add_offset")
+_OWN_ENCODING = frozenset(
+    {"_FillValue", "char_dim_name", "chunks", "chunksizes", "dtype", "preferred_chunks"}
+)
+_CF_ATTRS = ("units", "calendar", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
+
+
+class GridArray(BackendArray):
+    """One variable of a grid container, read when it is indexed. Pickling carries addresses, no data.
+
+    Integers, slices and index arrays, outer or pointwise, go to the kernels as they are; nothing is decomposed, and no
+    lock is taken.
+
+    Parameters
+    ----------
+    variable : GridVariable
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : numpy.dtype
+        Of every array that indexing returns, exactly; text and bytes of any length are objects.
+    """
+
+    __slots__ = ("dtype", "shape", "variable")
+
+    def __init__(self, variable: GridVariable) -> None:
+        spec = variable.spec
+        self.variable = variable
+        self.shape = spec.shape
+        kinds: dict[str, type] = {"text": str, "bytes": bytes}
+        self.dtype = strings.create_vlen_dtype(kinds[spec.kind]) if spec.kind in kinds else spec.dtype
+
+    def job(self, key: indexing.ExplicitIndexer) -> Job:
+        """Plan the read of `key`."""
+        if isinstance(key, indexing.VectorizedIndexer):
+            return self.variable.points_job(key.tuple)
+        return self.variable.outer_job(key.tuple)
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> NDArray[Any]:
+        from colstore_io.grid.reading import read_jobs
+
+        return self.finish(read_jobs([self.job(key)])[0])
+
+    async def async_getitem(self, key: indexing.ExplicitIndexer) -> NDArray[Any]:
+        # In a thread: reads of fsspec wait for fsspec's own event loop (integrations.md 3.6), kernels for memory.
+        return await asyncio.to_thread(self.__getitem__, key)
+
+    def finish(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return `values` in the dtype of this array."""
+        return values.astype(self.dtype, copy=False) if self.dtype.kind == "O" else values
+
+    def __repr__(self) -> str:
+        return f"GridArray({self.variable.spec.name!r}, dtype={self.dtype}, shape={self.shape})"
+
+
+def variable_of(variable: GridVariable) -> xr.Variable:
+    """Return the lazy xarray variable, as stored; its preferred chunks are the stored ones."""
+    spec = variable.spec
+    encoding: dict[str, Any] = {}
+    if spec.dims and all(spec.shape):
+        chunks = [axis.uniform or axis.lengths() for axis in spec.axes]
+        encoding["preferred_chunks"] = dict(zip(spec.dims, chunks, strict=True))
+        encoding["chunks"] = tuple(chunks)
+    data = indexing.LazilyIndexedArray(GridArray(variable))
+    return xr.Variable(spec.dims, data, dict(spec.attrs), encoding, fastpath=True)
+
+
+class _Sink:
+    """What `ArrayWriter` assigns to; the store has taken the data already."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+
+class ColstoreDataStore(WritableCFDataStore):
+    """A group of a grid container as a store of xarray: encoded variables come out and go in.
+
+    Parameters
+    ----------
+    path : path or URL
+    mode : {"r", "w", "w-", "a", "r+"}
+    group : str, optional
+    append_dim : str, optional
+        Data follow what exists along this dimension.
+    region : mapping of str to slice, optional
+        Data go into this part of what exists.
+    chunks : mapping of str to int or sequence of int, optional
+        How to cut dimensions.
+    storage_options, filesystem, mmap, backend, max_workers
+        As in `colstore_io.open`.
+
+    Notes
+    -----
+    What was written is published by `sync`, and by `close`. Variables backed by Dask are kept in `lazy`: they are
+    written by somebody else (`_xarray_write`), who then calls `sync`.
+    """
+
+    __slots__ = (
+        "_chunks",
+        "_container",
+        "_options",
+        "append_dim",
+        "group",
+        "lazy",
+        "mode",
+        "path",
+        "region",
+        "writer",
+    )
+
+    def __init__(
+        self,
+        path: Any,
+        mode: str = "r",
+        *,
+        group: str | None = None,
+        append_dim: str | None = None,
+        region: Mapping[str, slice] | None = None,
+        chunks: Mapping[str, Any] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        filesystem: Any = None,
+        mmap: bool = True,
+        backend: str | None = None,
+        max_workers: int | None = None,
+    ) -> None:
+        from colstore_io.grid import GridWriter
+        from colstore_io.grid.container import place_of
+
+        self.path = path
+        self.mode = mode
+        self.group = group
+        self.append_dim = append_dim
+        self.region = region
+        self._chunks = dict(chunks or {})
+        self._options = {
+            "storage_options": storage_options,
+            "filesystem": filesystem,
+            "mmap": mmap,
+            "backend": backend,
+            "max_workers": max_workers,
+        }
+        self._container: Container | None = None
+        self.writer: GridWriter | None = None
+        self.lazy: list[tuple[Part, Any]] = []
+        if mode != "r":
+            place = place_of(path, storage_options=storage_options, filesystem=filesystem)
+            self.writer = GridWriter(place, mode, group or "/")  # type: ignore[arg-type]  # checked there
+
+    @classmethod
+    def of_grid(
+        cls,
+        path: Any,
+        group: str | None,
+        *,
+        storage_options: Mapping[str, Any] | None,
+        filesystem: Any,
+        **options: Any,
+    ) -> ColstoreDataStore | None:
+        """Return the store of a grid container, by one listing and one read; None without a manifest of a grid."""
+        from colstore_io.grid.container import Container, generation_at
+        from colstore_io.grid.parsing import parse_grid
+        from colstore_io.grid.reading import GridSource
+
+        try:
+            place, found = generation_at(path, storage_options=storage_options, filesystem=filesystem)
+        except (OSError, NotImplementedError):
+            if group is not None:
+                raise
+            return None  # a server that lists nothing; what opens tables says what is wrong
+        if found is None or found.kind != "grid":
+            return None
+        model = parse_grid(found, path=place.child(found.name).spelling)
+        container = Container(place, model, GridSource(place, **options))
+        container.group(group)
+        return cls.of_container(container, group or "/")
+
+    @classmethod
+    def of_container(cls, container: Container, group: str) -> ColstoreDataStore:
+        """Return the store of one group of a container that is open."""
+        store = cls(container.place, group=group)
+        store._container = container
+        return store
+
+    # ------------------------------------------------------------------------------------------------------
+    # Reading
+
+    @property
+    def container(self) -> Container:
+        """The container, opened when it is first asked for."""
+        from colstore_io.grid import open_container
+
+        self.sync()
+        if self._container is None:
+            self._container = open_container(self.path, **self._options)
+            self._container.group(self.group)
+        return self._container
+
+    def get_variables(self) -> dict[str, xr.Variable]:
+        container = self.container
+        names = container.group(self.group).variables
+        return {name: variable_of(container.variable(name, self.group)) for name in names}
+
+    def get_attrs(self) -> dict[str, Any]:
+        return dict(self.container.group(self.group).attrs)
+
+    def get_dimensions(self) -> dict[str, int]:
+        if self.writer is None:
+            return {name: dim.length for name, dim in self.container.group(self.group).dims.items()}
+        if self.append_dim is not None or self.region is not None:
+            return {}  # compared variable by variable
+        return {name: dim.length for name, dim in self.writer.existing.dims.items()}
+
+    def get_encoding(self) -> dict[str, Any]:
+        dims = self.container.group(self.group).dims
+        unlimited = {name for name, dim in dims.items() if dim.unlimited}
+        return {"unlimited_dims": unlimited} if unlimited else {}
+
+    # ------------------------------------------------------------------------------------------------------
+    # Encoding
+
+    def encode(self, variables: Any, attributes: Any) -> Any:
+        own = {name for name, variable in variables.items() if _is_native(variable)}
+        encoded, attributes = cf_encoder(
+            {name: variable for name, variable in variables.items() if name not in own}, attributes
+        )
+        result = {}
+        for name, variable in variables.items():
+            if name in own:
+                result[name] = variable
+            else:
+                result[name] = self.encode_variable(_typed(encoded[name], name), name=name)
+        return result, attributes
+
+    def encode_variable(self, v: xr.Variable, name: Any = None) -> xr.Variable:
+        if "dtype" in v.encoding and v.encoding["dtype"] in ("S1", np.dtype("S1")) and v.dtype.kind in "OUS":
+            # Characters along a dimension of their own, because the user says so.
+            for coder in (strings.EncodedStringCoder(allows_unicode=False), strings.CharacterArrayCoder()):
+                v = coder.encode(v, name=name)
+        return v
+
+    # ------------------------------------------------------------------------------------------------------
+    # Writing
+
+    @property
+    def _writing(self) -> GridWriter:
+        if self.writer is None:
+            raise ValueError("the store was opened for reading")
+        return self.writer
+
+    def set_dimension(self, dim: str, length: int | None, is_unlimited: bool = False) -> None:
+        from colstore_io.grid.model import Dimension
+
+        if self.append_dim is None and self.region is None and length is not None:
+            self._writing.dims[dim] = Dimension(int(length), bool(is_unlimited))
+
+    def set_attribute(self, k: str, v: Any) -> None:
+        if self.append_dim is None and self.region is None:
+            self._writing.attrs[k] = _attribute(v)
+
+    def prepare_variable(
+        self, name: str, variable: xr.Variable, check_encoding: bool = False, unlimited_dims: Any = None
+    ) -> tuple[_Sink, None]:
+        writer = self._writing
+        if check_encoding:
+            unknown = set(variable.encoding) - _OWN_ENCODING
+            if unknown:
+                raise ValueError(
+                    f"unexpected encoding parameters for variable {name!r}: {sorted(unknown)}; valid ones are "
+                    f"{sorted(_OWN_ENCODING)}"
+                )
+        spec = self._spec(name, variable, check_encoding)
+        old = writer.existing.variables.get(name)
+        data = variable.data
+        if self.append_dim is not None:
+            part = self._appended(spec, old, data)
+        elif self.region is not None or self.mode == "r+":
+            part = self._regional(spec, old, data)
+        else:
+            from colstore_io.grid.commit import whole_part
+
+            part = whole_part(spec)
+        if part is None:
+            return _Sink(), None
+        if _is_dask(data) and part.size:
+            writer.put(part)
+            self.lazy.append((part, data))
+        else:
+            writer.put(part, _in_memory(data, part.spec))
+        return _Sink(), None
+
+    def _spec(self, name: str, variable: xr.Variable, checked: bool) -> VariableSpec:
+        from colstore_io.grid.model import VariableSpec
+
+        kind, dtype = _stored_kind(name, variable.dtype)
+        axes = self._axes(name, variable, dtype.itemsize, checked)
+        attrs = {key: _attribute(value) for key, value in variable.attrs.items()}
+        return VariableSpec(name, kind, dtype, tuple(map(str, variable.dims)), axes, attrs)
+
+    def _axes(self, name: str, variable: xr.Variable, itemsize: int, checked: bool) -> tuple[Axis, ...]:
+        from colstore_io.grid.layout import Axis, chunk_shape_for
+
+        given: Any = None
+        if checked:
+            given = variable.encoding.get("chunks", variable.encoding.get("chunksizes"))
+        if given is None and _is_dask(variable.data):
+            given = variable.data.chunks
+        if given is None:
+            given = variable.encoding.get("chunks", variable.encoding.get("chunksizes"))
+            if given is not None and not _fits(given, variable.shape):
+                given = None
+        if given is None:
+            given = chunk_shape_for(variable.shape, itemsize)
+        if isinstance(given, Mapping):
+            given = [given.get(dim, n) for dim, n in zip(variable.dims, variable.shape, strict=True)]
+        if len(given) != variable.ndim:
+            raise ValueError(f"chunks of variable {name!r} are {given!r}, it has {variable.ndim} dimensions")
+        axes = []
+        for dim, n, chunk in zip(variable.dims, variable.shape, given, strict=True):
+            chunk = self._chunks.get(str(dim), chunk)
+            if isinstance(chunk, (int, np.integer)):
+                axes.append(Axis.regular(n, n if chunk == -1 else int(chunk)))
+                if chunk != -1 and chunk < 1:
+                    raise ValueError(
+                        f"chunks of variable {name!r} along {dim!r} must be at least 1, got {chunk}"
+                    )
+                continue
+            axis = Axis.of_lengths([int(length) for length in chunk])
+            if axis.length != n:
+                raise ValueError(
+                    f"chunks of variable {name!r} along {dim!r} have {axis.length} indices in all, it has {n}"
+                )
+            axes.append(axis)
+        return tuple(axes)
+
+    def _appended(self, spec: VariableSpec, old: VariableSpec | None, data: Any) -> Part | None:
+        from colstore_io.errors import SchemaMismatchError
+        from colstore_io.grid.commit import appended_part
+        from colstore_io.grid.layout import Axis
+        from colstore_io.grid.model import Dimension
+
+        dim = self.append_dim
+        assert dim is not None
+        if old is None:
+            raise SchemaMismatchError(
+                f"variable {spec.name!r} is not in the dataset; add it with mode='a' first"
+            )
+        if dim not in spec.dims:
+            self._must_be_equal(spec, old, data)
+            return None
+        _check_like(spec, old)
+        at = old.dims.index(dim)
+        for d, (own, axis) in enumerate(zip(spec.shape, old.axes, strict=True)):
+            if d != at and own != axis.length:
+                raise SchemaMismatchError(
+                    f"variable {spec.name!r} has {own} indices along {old.dims[d]!r}, the dataset has {axis.length}"
+                )
+        axis = spec.axes[at]
+        if not _is_dask(data) and dim not in self._chunks:
+            axis = Axis.regular(
+                axis.length, max((length for length, _ in old.axes[at].runs), default=axis.length)
+            )
+        part = appended_part(old, axis, dim)
+        self._writing.dims[dim] = Dimension(
+            old.axes[at].length + axis.length, self._writing.existing.dims[dim].unlimited
+        )
+        return part
+
+    def _regional(self, spec: VariableSpec, old: VariableSpec | None, data: Any) -> Part | None:
+        from colstore_io.errors import SchemaMismatchError
+        from colstore_io.grid.commit import region_part
+
+        if old is None:
+            raise SchemaMismatchError(
+                f"variable {spec.name!r} is not in the dataset; add it with mode='a' first"
+            )
+        region = self.region or {}
+        if region and not set(region) & set(spec.dims):
+            self._must_be_equal(spec, old, data)
+            return None
+        _check_like(spec, old)
+        return region_part(old, region, spec.shape)
+
+    def _must_be_equal(self, spec: VariableSpec, old: VariableSpec, data: Any) -> None:
+        """Compare a variable that is not extended with what is stored; it is not written again."""
+        from colstore_io.errors import SchemaMismatchError
+        from colstore_io.grid import Container, GridSource
+
+        writer = self._writing
+        assert writer.base is not None
+        source = GridSource(writer.place)
+        try:
+            container = Container(writer.place, writer.base, source)
+            stored = container.variable(old.name, writer.group).read_outer((slice(None),) * len(old.dims))
+        finally:
+            source.close()
+        values = np.asarray(data)
+        same = old.dims == spec.dims and stored.shape == values.shape
+        if not same or not _equal(stored, values):
+            along = self.append_dim if self.append_dim is not None else "/".join(self.region or {})
+            raise SchemaMismatchError(
+                f"variable {spec.name!r} does not have the dimension {along!r}, and other values than the dataset; "
+                "leave it out, or write it with mode='a'"
+            )
+
+    def check_complete(self) -> None:
+        """Raise if an append leaves out a variable that has the dimension: it would be too short then."""
+        from colstore_io.errors import SchemaMismatchError
+
+        if self.append_dim is None:
+            return
+        writer = self._writing
+        for name, spec in writer.existing.variables.items():
+            if self.append_dim in spec.dims and name not in writer.parts:
+                raise SchemaMismatchError(
+                    f"variable {name!r} has the dimension {self.append_dim!r}; append it too"
+                )
+
+    # ------------------------------------------------------------------------------------------------------
+    # The end
+
+    def sync(self) -> None:
+        """Publish what was written. Does nothing the second time."""
+        if self.writer is not None:
+            if self.lazy:
+                raise ValueError("variables backed by Dask are written by Dataset.colstore.to_colstore")
+            self.writer.commit()
+            self.writer = None
+
+    def close(self) -> None:
+        self.sync()
+        if self._container is not None:
+            self._container.close()
+            self._container = None
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Kinds of values
+
+
+def _attribute(value: Any) -> Any:
+    """Return an attribute in a form that a manifest has: Python's bytes as NumPy's, which are equal to them."""
+    return np.bytes_(value) if type(value) is bytes else value
+
+
+def _is_dask(data: Any) -> bool:
+    return hasattr(data, "dask") and hasattr(data, "chunks")
+
+
+def _is_native(variable: xr.Variable) -> bool:
+    """Whether a variable is stored as it is: times, durations and booleans that ask for no CF encoding."""
+    kind = variable.dtype.kind
+    if kind not in "Mmb" or any(key in variable.encoding or key in variable.attrs for key in _CF_TIME):
+        return False
+    wanted = variable.encoding.get("dtype")
+    return "dtype" not in variable.attrs and (wanted is None or np.dtype(wanted).kind == kind)
+
+
+def _typed(variable: xr.Variable, name: Any) -> xr.Variable:
+    """Return an object variable as text or bytes of any length, missing values kept; others as xarray would."""
+    if variable.dtype.kind == "T":
+        # Like xarray's other stores: what is missing in NumPy's own strings is written as an empty one.
+        values = np.asarray(variable.data).astype(object)
+        data = np.array(["" if _is_null(v) else v for v in values.reshape(-1).tolist()], object)
+        data = data.reshape(values.shape).astype(strings.create_vlen_dtype(str))
+        variable = xr.Variable(variable.dims, data, variable.attrs, variable.encoding, fastpath=True)
+    if variable.dtype.kind != "O" or strings.check_vlen_dtype(variable.dtype) is not None:
+        return variable
+    if _is_dask(variable.data):
+        from xarray import SerializationWarning
+        from xarray.core.utils import emit_user_level_warning
+
+        emit_user_level_warning(
+            f"variable {name} has data in the form of a dask array with dtype=object, which means it is being loaded "
+            "into memory to determine a data type that can be safely stored on disk. To avoid this, coerce this "
+            "variable to a fixed-size dtype with astype() before saving it.",
+            category=SerializationWarning,
+        )
+        variable = variable.compute()
+    values = np.asarray(variable.data)
+    types = {type(value) for value in values.reshape(-1).tolist() if not _is_null(value)}
+    for wanted in (str, bytes):
+        if types and all(issubclass(own, wanted) for own in types):
+            data = values.astype(strings.create_vlen_dtype(wanted))
+            return xr.Variable(variable.dims, data, variable.attrs, variable.encoding, fastpath=True)
+    return ensure_dtype_not_object(variable, name=name)
+
+
+def _is_null(value: Any) -> bool:
+    if value is None or type(value).__name__ == "NAType":
+        return True
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):
+        return False
+
+
+def _stored_kind(name: str, dtype: np.dtype[Any]) -> tuple[Any, np.dtype[Any]]:
+    from colstore_io.fields import STORABLE_KINDS, native
+
+    wanted = strings.check_vlen_dtype(dtype)
+    if dtype.kind == "O":
+        if wanted not in (str, bytes):
+            raise TypeError(f"variable {name!r} holds Python objects, which cannot be stored")
+        return ("text" if wanted is str else "bytes"), np.dtype(object)
+    dtype = native(dtype)
+    if dtype.kind == "c" and dtype.itemsize in (8, 16):
+        return "complex", dtype
+    if dtype.kind not in STORABLE_KINDS or (dtype.kind == "f" and dtype.itemsize > 8):
+        raise TypeError(f"variable {name!r} has dtype {dtype}, which cannot be stored")
+    if dtype.itemsize == 0:
+        dtype = np.dtype(f"{dtype.kind}1")
+    return "plain", np.dtype(dtype.str)  # without metadata
+
+
+def _fits(chunks: Any, shape: Sequence[int]) -> bool:
+    """Whether chunks that a file brought along can cut an array of this shape."""
+    if not isinstance(chunks, (tuple, list)) or len(chunks) != len(shape):
+        return False
+    return all(
+        c > 0 if isinstance(c, (int, np.integer)) else isinstance(c, (tuple, list)) and sum(c) == n
+        for c, n in zip(chunks, shape, strict=True)
+    )
+
+
+def _in_memory(data: Any, spec: VariableSpec) -> NDArray[Any]:
+    values = np.asarray(data)
+    if spec.kind == "plain" and values.dtype != spec.dtype:
+        values = values.astype(spec.dtype)
+    return values
+
+
+def _check_like(spec: VariableSpec, old: VariableSpec) -> None:
+    """Raise `SchemaMismatchError` unless new values can join the old ones unchanged; names the variable."""
+    from colstore_io.errors import SchemaMismatchError
+
+    if spec.dims != old.dims:
+        raise SchemaMismatchError(
+            f"variable {spec.name!r} has dimensions {spec.dims}, the dataset has {old.dims}"
+        )
+    fits = spec.kind == old.kind and spec.dtype == old.dtype
+    if not fits and spec.kind == old.kind == "plain" and spec.dtype.kind == old.dtype.kind in "USMm":
+        fits = np.can_cast(spec.dtype, old.dtype, "safe")
+    if not fits:
+        shown = [s.dtype if s.kind in ("plain", "complex") else s.kind for s in (spec, old)]
+        raise SchemaMismatchError(f"variable {spec.name!r} is {shown[0]}, the dataset has {shown[1]}")
+    for key in _CF_ATTRS:
+        a, b = spec.attrs.get(key), old.attrs.get(key)
+        if (a is None) != (b is None) or (a is not None and not _equal(np.asarray(a), np.asarray(b))):
+            raise SchemaMismatchError(
+                f"variable {spec.name!r} is encoded with {key}={a!r}, the dataset with {b!r}"
+            )
+
+
+def _equal(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    if a.dtype.kind == "O" or b.dtype.kind == "O":
+        pairs = zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), strict=True)
+        return a.shape == b.shape and all(x == y or (_is_null(x) and _is_null(y)) for x, y in pairs)
+    floating = a.dtype.kind in "fcMm" and b.dtype.kind in "fcMm"
+    return bool(np.array_equal(a, b, equal_nan=floating))

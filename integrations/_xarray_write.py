@@ -1,0 +1,274 @@
+"""``ds.colstore.to_colstore``: a Dataset becomes a grid container, or a part of one.
+
+Arrays in memory are written by this process. Blocks of Dask arrays are written by the tasks that compute them, each
+into a file under a name of its own, so a task may run twice: the commit names the file of one run, and `vacuum` removes
+the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from xarray.backends.writers import _sanitize_unlimited_dims, _validate_dataset_names, dump_to_store
+
+from ._xarray_grid import ColstoreDataStore
+
+if TYPE_CHECKING:
+    from colstore_io.grid import GridWriter
+    from colstore_io.grid.commit import Part
+    from colstore_io.grid.layout import Axis
+    from colstore_io.storage import Location
+
+__all__ = ["to_colstore"]
+
+_KEPT_ENCODING = (
+    "dtype",
+    "units",
+    "calendar",
+    "scale_factor",
+    "add_offset",
+    "_FillValue",
+    "missing_value",
+    "_Unsigned",
+)
+
+
+def to_colstore(
+    dataset: xr.Dataset,
+    path: Any,
+    *,
+    mode: str | None,
+    append_dim: Hashable | None,
+    region: Mapping[Any, Any] | str | None,
+    encoding: Mapping[Any, Mapping[str, Any]] | None,
+    unlimited_dims: Iterable[Hashable] | str | None,
+    compute: bool,
+    chunks: Mapping[Any, Any] | None,
+    group: str | None,
+    storage_options: Mapping[str, Any] | None,
+    filesystem: Any,
+) -> Any:
+    """Write `dataset`; see `ColstoreAccessor.to_colstore`."""
+    _validate_dataset_names(dataset)
+    mode = _mode(mode, append_dim, region)
+    options = {"storage_options": storage_options, "filesystem": filesystem, "group": group}
+    if append_dim is not None and append_dim not in dataset.dims:
+        raise ValueError(
+            f"append_dim={append_dim!r} is no dimension of the dataset, which has {list(dataset.dims)}"
+        )
+    encoding = dict(encoding or {})
+    if append_dim is not None or region is not None or mode == "r+":
+        existing = _existing(path, options, dataset)
+        region = _region(dataset, existing, region)
+        dataset = _encoded_alike(dataset, existing, encoding)
+        unlimited_dims = None
+    unlimited = _sanitize_unlimited_dims(dataset, unlimited_dims)
+    store = ColstoreDataStore(
+        path,
+        mode,
+        append_dim=None if append_dim is None else str(append_dim),
+        region=region,
+        chunks={str(dim): chunk for dim, chunk in (chunks or {}).items()},
+        **options,
+    )
+    dump_to_store(dataset, store, encoding=encoding, unlimited_dims=unlimited)
+    store.check_complete()
+    writer, lazy = store.writer, store.lazy
+    assert writer is not None
+    if compute and not lazy:
+        writer.commit()
+        return None
+    return _with_dask(writer, lazy, compute=compute)
+
+
+def _mode(mode: str | None, append_dim: Any, region: Any) -> str:
+    if mode is None:
+        return "r+" if region is not None else "a" if append_dim is not None else "w"
+    if append_dim is not None and (mode != "a" or region is not None):
+        raise ValueError(f"append_dim needs mode='a' and no region, got mode={mode!r}")
+    if region is not None and mode not in ("a", "r+"):
+        raise ValueError(f"region needs mode='r+' or 'a', got {mode!r}")
+    return "r+" if region is not None else mode
+
+
+def _existing(path: Any, options: Mapping[str, Any], dataset: xr.Dataset) -> dict[Any, xr.Variable]:
+    """Return the variables of the file, lazily, decoded as far as those of `dataset` are.
+
+    Who opened a dataset with ``decode_times=False`` or ``mask_and_scale=False`` has numbers, and appends numbers.
+    """
+    store = ColstoreDataStore(path, **options)
+    found = {}
+    for name, stored in store.get_variables().items():
+        new = dataset.variables.get(name)
+        if stored.dtype.kind == "O" or new is None:
+            found[name] = stored
+            continue
+        found[name] = xr.conventions.decode_cf_variable(
+            name,
+            stored,
+            concat_characters=False,
+            mask_and_scale=not {"_FillValue", "missing_value", "scale_factor", "add_offset"} & set(new.attrs),
+            decode_times=new.dtype.kind in "MmO",
+            decode_timedelta=new.dtype.kind == "m",
+        )
+    return found
+
+
+def _region(dataset: xr.Dataset, existing: Mapping[Any, xr.Variable], region: Any) -> dict[str, slice] | None:
+    """Return where to write: slices by dimension; ``"auto"`` looks the coordinate's values up in the dataset."""
+    from colstore_io.errors import SchemaMismatchError
+
+    if region is None:
+        return None
+    if region == "auto":
+        region = dict.fromkeys((dim for dim in dataset.dims if dim in dataset.coords), "auto")
+    if not isinstance(region, Mapping):
+        raise TypeError(f"region must be a mapping of dimensions to slices, or 'auto', got {region!r}")
+    found: dict[str, slice] = {}
+    for dim, where in region.items():
+        if dim not in dataset.dims:
+            raise ValueError(
+                f"region names {dim!r}, which is no dimension of the dataset {list(dataset.dims)}"
+            )
+        if where == "auto":
+            own, stored = dataset.indexes[dim], existing[dim].to_index_variable().to_index()
+            start = int(stored.get_indexer(own[:1])[0]) if len(own) else 0
+            if start < 0 or not stored[start : start + len(own)].equals(own):
+                raise SchemaMismatchError(
+                    f"values of coordinate {dim!r} do not follow each other in the dataset"
+                )
+            where = slice(start, start + len(own))
+        if not isinstance(where, slice):
+            raise TypeError(f"region of {dim!r} must be a slice or 'auto', got {where!r}")
+        found[str(dim)] = where
+    return found
+
+
+def _encoded_alike(
+    dataset: xr.Dataset, existing: Mapping[Any, xr.Variable], encoding: dict[Any, Mapping[str, Any]]
+) -> xr.Dataset:
+    """Return `dataset` with the encoding that its variables have in the file, after comparing their dtypes."""
+    from colstore_io.errors import SchemaMismatchError
+
+    dataset = dataset.copy()
+    for name, variable in dataset.variables.items():
+        if name in encoding:
+            raise ValueError(f"variable {name!r} exists already, its encoding cannot be given again")
+        if name not in existing:
+            continue
+        old = existing[name]
+        kinds = variable.dtype.kind + old.dtype.kind
+        alike = (
+            variable.dtype.newbyteorder("=") == old.dtype
+            or kinds in ("MM", "mm", "UU", "SS", "OO")
+            or set(kinds) <= set("UOT")
+            # Packed values decode to whatever float xarray finds wide enough.
+            or (kinds == "ff" and {"scale_factor", "add_offset"} & set(old.encoding))
+        )
+        if not alike:
+            raise SchemaMismatchError(f"variable {name!r} is {variable.dtype}, the dataset has {old.dtype}")
+        kept = {key: old.encoding[key] for key in _KEPT_ENCODING if key in old.encoding}
+        if old.dtype.kind in "OU":
+            kept.pop("dtype", None)
+            if old.dtype.kind == "O" and variable.dtype.kind in "UT":
+                from xarray.coding.strings import create_vlen_dtype
+
+                variable = variable.astype(create_vlen_dtype(str))
+        # What the file does not fill must not get xarray's default fill value.
+        kept.setdefault("_FillValue", None)
+        if variable.dtype.kind in "Mmb" and "units" not in kept:
+            kept.pop("_FillValue")
+        dataset[name] = variable.copy(deep=False)
+        dataset[name].encoding = kept
+    return dataset
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Dask
+
+
+def _with_dask(writer: GridWriter, lazy: Sequence[tuple[Part, Any]], *, compute: bool) -> Any:
+    import dask.base
+    from dask.delayed import delayed
+
+    arrays = [
+        _aligned(data, part).map_blocks(
+            _write_block,
+            writer.place,
+            writer.group,
+            part,
+            dtype=object,
+            chunks=tuple((1,) * len(own) for own in _aligned(data, part).chunks),
+            meta=np.empty((0,) * data.ndim, object),
+            starts=_starts(_aligned(data, part).chunks),
+        )
+        for part, data in lazy
+    ]
+    if compute:
+        _publish(writer, list(dask.base.compute(*arrays)))
+        return None
+    return delayed(_publish)(writer, arrays)
+
+
+def _starts(chunks: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(int(n) for n in np.cumsum((0, *own[:-1]))) for own in chunks)
+
+
+def _aligned(data: Any, part: Part) -> Any:
+    """Return `data` in blocks of whole chunks, so that no two tasks write parts of one chunk."""
+    wanted = []
+    for own, axis in zip(data.chunks, part.axes, strict=True):
+        edges = np.cumsum((0, *own))
+        whole = not axis.length or bool(np.isin(edges, axis.edges()).all())
+        wanted.append(tuple(own) if whole else axis.lengths())
+    return data if tuple(wanted) == tuple(data.chunks) else data.rechunk(tuple(wanted))
+
+
+def _write_block(
+    block: NDArray[Any],
+    place: Location,
+    group: str,
+    part: Part,
+    starts: Sequence[Sequence[int]] = (),
+    block_id: tuple[int, ...] = (),
+) -> NDArray[Any]:
+    """Write one block into a file of its own. Runs in a task, perhaps more than once.
+
+    Returns
+    -------
+    ndarray of object, one element
+        The member and its texts; None for an empty block.
+    """
+    from colstore_io.grid.members import write_member
+
+    out = np.empty((1,) * block.ndim, object)
+    if block.size == 0:
+        return out
+    axes: list[Axis] = []
+    first = []
+    for axis, own, number, n, base in zip(part.axes, starts, block_id, block.shape, part.first, strict=True):
+        span = axis.span(own[number], own[number] + n)
+        assert span is not None, "blocks are whole chunks"
+        axes.append(axis.part(*span))
+        first.append(base + span[0])
+    values = np.asarray(block)
+    if part.spec.kind == "plain":
+        values = values.astype(part.spec.dtype, copy=False)
+    spec = replace(part.spec, axes=tuple(axes))
+    flat = int(np.ravel_multi_index(block_id, [len(own) for own in starts])) if block_id else 0
+    out[(0,) * block.ndim] = write_member(place, group, [spec], {spec.name: values}, first, number=flat)
+    return out
+
+
+def _publish(writer: GridWriter, results: Sequence[NDArray[Any]]) -> int:
+    """Publish the files that the tasks wrote."""
+    for array in results:
+        for written in np.asarray(array, object).reshape(-1).tolist():
+            if written is not None:
+                writer.add(*written)
+    return writer.commit()

@@ -1,0 +1,162 @@
+"""What a user does, in each of the three formats: store, open, select, append, inspect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import colstore_io as cs
+from colstore_io.cli import main
+
+FORMATS = {"cstore": "cstore", "columns": "abcd", "colbin": "colbin"}
+ENCODED = {name: suffix for name, suffix in FORMATS.items() if name != "cstore"}
+
+TABLE = pa.table(
+    {
+        "id": pa.array(range(100), pa.int64()),
+        "score": pa.array(np.linspace(0, 200, 100)),
+        "small": pa.array([k % 7 for k in range(100)], pa.int16()),
+        "flag": pa.array([k % 3 == 0 for k in range(100)]),
+        "text": pa.array([f"word {k % 11}" if k % 5 else "" for k in range(100)]),
+    }
+)
+
+
+@pytest.fixture(params=FORMATS.items(), ids=FORMATS)
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    place: Path = tmp_path / f"t.{request.param[1]}"
+    return place
+
+
+@pytest.fixture(params=ENCODED.items(), ids=ENCODED)
+def encoded(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    place: Path = tmp_path / f"t.{request.param[1]}"
+    return place
+
+
+def test_the_suffix_tells_the_format(path: Path) -> None:
+    with cs.store(TABLE, path) as table:
+        assert FORMATS[table.source.plan.format] == path.suffix[1:]
+        assert table.arrow().to_pydict() == TABLE.to_pydict()
+
+
+def test_format_overrules_the_suffix(tmp_path: Path) -> None:
+    with cs.store(TABLE, tmp_path / "t.dat", format="columns") as table:
+        assert table.source.plan.format == "columns"
+    with pytest.raises(ValueError, match="format must be one of"):
+        cs.store(TABLE, tmp_path / "u.dat", format="parquet")
+    assert not (tmp_path / "u.dat").exists()
+
+
+def test_rows_columns_and_conditions(path: Path) -> None:
+    with cs.store(TABLE, path) as table:
+        frame = TABLE.to_pandas()
+        assert table[[5, 3, -1]].frame()["id"].tolist() == [5, 3, 99]
+        assert table["text"].arrow().to_pylist() == TABLE.column("text").to_pylist()
+        assert set(table[["id", "score"]].dict()) == {"id", "score"}
+        wanted = frame[(frame.score > 100) & (frame.text != "")]
+        found = table.where((cs.col("score") > 100) & (cs.col("text") != "")).frame()
+        assert found["id"].tolist() == wanted["id"].tolist()
+        assert table.query("text in ['word 1', 'word 2'] and flag").count() == int(
+            (frame.text.isin(["word 1", "word 2"]) & frame.flag).sum()
+        )
+
+
+def test_a_stored_table_goes_from_format_to_format(tmp_path: Path) -> None:
+    previous: Any = TABLE
+    for name in ("a.abcd", "b.colbin", "c.cstore", "d.abcd"):
+        with cs.store(previous, tmp_path / name) as table:
+            assert table.arrow().to_pydict() == TABLE.to_pydict()
+        previous = cs.open(tmp_path / name)
+
+
+def test_nulls_survive(path: Path) -> None:
+    data = pd.DataFrame({"n": pd.array([1, None, 3], "Int64"), "t": ["a", None, ""]})
+    with cs.store(data, path) as table:
+        assert table.arrow().to_pydict() == {"n": [1, None, 3], "t": ["a", None, ""]}
+
+
+def test_append_and_update_add_rows_to_an_encoded_file(encoded: Path) -> None:
+    cs.store(TABLE, encoded).close()
+    assert cs.append(encoded, TABLE) == str(encoded)
+    with cs.update(encoded) as writer:
+        writer.write(TABLE.slice(0, 10))
+        writer.commit()
+        writer.write(TABLE.slice(10, 5))
+        assert "5 rows pending" in repr(writer)
+    with cs.open(encoded) as table:
+        assert table["id"].array().tolist() == [*range(100), *range(100), *range(15)]
+    assert cs.verify(encoded) == {str(encoded): []}
+
+
+def test_an_append_that_does_not_fit_changes_nothing(encoded: Path) -> None:
+    cs.store(TABLE, encoded).close()
+    before = encoded.read_bytes()
+    with pytest.raises((ValueError, TypeError)):
+        cs.append(encoded, {"other": [1, 2]})
+    with pytest.raises(ZeroDivisionError), cs.update(encoded) as writer:  # noqa: PT012 - the error comes inside
+        writer.write(TABLE)
+        raise ZeroDivisionError
+    assert encoded.read_bytes() == before
+
+
+def test_options_of_one_format_are_refused_by_another(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="statistics="):
+        cs.store(TABLE, tmp_path / "t.abcd", statistics=True)
+    with pytest.raises(TypeError, match="optimise"):
+        cs.store(TABLE, tmp_path / "t.abcd", optimise=True)
+    with pytest.raises(TypeError):
+        cs.store(TABLE, tmp_path / "t.cstore", compression="flate")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_inspect_describes_the_parts(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cs.store(TABLE, path).close()
+    found = cs.inspect(path)
+    assert sum(row["rows"] for row in found) == (500 if path.suffix == ".abcd" else 100)
+    assert "100 rows" in repr(found)
+    assert "<table" in found._repr_html_()
+    assert main(["inspect", str(path)]) == 0
+    assert str(path) in capsys.readouterr().out
+
+
+def test_candidates_name_one_winner_for_each_chunk(tmp_path: Path) -> None:
+    cs.store(TABLE, tmp_path / "t.abcd").close()
+    found = cs.inspect(tmp_path / "t.abcd", candidates=True)
+    for name in TABLE.column_names:
+        rows = [row for row in found if row["column"] == name]
+        (chosen,) = (row for row in rows if row["chosen"])
+        assert chosen["compressed"] == min(row["compressed"] for row in rows)
+    cs.store(TABLE, tmp_path / "t.cstore").close()
+    with pytest.raises(ValueError, match="columns files"):
+        cs.inspect(tmp_path / "t.cstore", candidates=True)
+
+
+def test_info_and_schema_read_the_header_alone(path: Path) -> None:
+    cs.store(TABLE, path).close()
+    info = cs.info(path)
+    assert (info.n_rows, info.n_records) == (100, 1)
+    assert [column["name"] for column in info.columns] == TABLE.column_names
+    assert {column["name"] for column in cs.schema(path)} >= set(TABLE.column_names)
+
+
+def test_files_of_two_formats_are_no_dataset(tmp_path: Path) -> None:
+    cs.store(TABLE, tmp_path / "a.abcd").close()
+    cs.store(TABLE, tmp_path / "b.cstore").close()
+    with pytest.raises(ValueError, match="one file format"):
+        cs.open([str(tmp_path / "a.abcd"), str(tmp_path / "b.cstore")])
+
+
+def test_streaming_writers(path: Path) -> None:
+    with cs.create(path) as writer:
+        for start in range(0, 100, 30):
+            writer.write(TABLE.slice(start, 30))
+    with cs.open(path) as table:
+        assert table["id"].array().tolist() == list(range(100))
+    with pytest.raises(FileExistsError):
+        cs.create(path)
