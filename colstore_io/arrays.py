@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .errors import UnsupportedFeatureError
 from .fields import Field, native
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def _text_of_unicode(
             data = _utf8_of_codes(_selected(block, lengths))
             starts = _character_starts(data)
     except UnicodeError:
-        raise ValueError(
+        raise UnsupportedFeatureError(
             f"column {name!r} holds a lone surrogate or a code point above U+10FFFF, "
             "which UTF-8 (Arrow, pandas) cannot hold"
         ) from None

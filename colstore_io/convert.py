@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from . import buffers, threads
 from .arrays import arrow_array, arrow_type, as_dictionary
 from .convert_pandas import frame
+from .errors import UnsupportedFeatureError
 from .fields import Field
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ def arrow_schema(
         try:
             members.append(pa.field(field.name, kind, nullable=nullable))
         except UnicodeError:
-            raise ValueError(
+            raise UnsupportedFeatureError(
                 f"the name of column {field.name!r} holds a lone surrogate, which Arrow cannot hold; rename the column"
             ) from None
     return pa.schema(members)

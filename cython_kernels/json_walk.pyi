@@ -15,8 +15,10 @@ def render(
     max_rows: int,
     max_cells: int,
     max_text: int,
-) -> str | None:
+) -> str | int | None:
     """Return a message as JSON text (colbin.md 12), None when it is malformed or a bound is reached.
+
+    Above `max_text` the result is the offset where that happened.
 
     Parameters
     ----------

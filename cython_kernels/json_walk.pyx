@@ -937,4 +937,6 @@ def render(bytes message not None, int64_t start, bint k8, bint bare, const int3
         raise MemoryError
     with nogil:
         fine = walk.record(0, k8, end, 1, bare)
+    if not fine and walk.text < 0:
+        return walk.at
     return PyUnicode_DecodeUTF8(walk.out, walk.size, NULL) if fine else None

@@ -93,12 +93,15 @@ static int open_frames(const uint8_t *data, int64_t length, int64_t base, int64_
                        const int64_t *size, const int64_t *rows, int64_t *start, int64_t *bytes, uint8_t *zstd,
                        int64_t *bad) {
   for (int64_t i = 0; i < n; i++) {
-    int64_t at = offset[i] - base;
-    const uint8_t *p = data + at;
+    const uint8_t *p;
+    int64_t at;
     uint32_t word, crc;
     int head;
     *bad = i;
-    if (at < 0 || size[i] < 9 || at > length || size[i] > length - at) return FRAMES_CHANGED;
+    if (offset[i] < base || size[i] < 9 || offset[i] - base > length) return FRAMES_CHANGED;
+    at = offset[i] - base;
+    if (size[i] > length - at) return FRAMES_CHANGED;
+    p = data + at;
     word = frame_u32(p);
     head = word & FRAME_ROWS ? 12 : 8;
     if ((word & FRAME_RESERVED) || (int64_t)(word & FRAME_LENGTH) + head != size[i]) return FRAMES_CHANGED;

@@ -7,8 +7,9 @@ input, and stay within `MEMORY_BYTES` more than it began with. Two engines make 
 * ``random``: mutations of the seeds, and of inputs whose outcome was a new one. Needs nothing; deterministic, for one
   ``--seed``, when bounded by ``--runs``. Kernels built with sanitizers find most by it.
 
-Inputs that break a promise are written to the folder ``--crashes`` and printed. A process that dies or hangs is one more
-finding: the input at hand stands in memory that the parent shares. ``--input FILE --target NAME`` runs one input again.
+Inputs that break a promise are written to the folder ``--crashes`` and printed. A process that dies or hangs is
+one more finding: the input at hand stands in memory that the parent shares.
+``--input FILE --target NAME`` runs one input again.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -50,13 +51,14 @@ SANITIZED = "FUZZ_SANITIZED"
 _SLOT = struct.Struct("<QI")  # a number that changes with each input, and its length
 
 
-# ---- the input at hand, in memory shared with the parent -------------------------------------------------------
+# ---- the input at hand, in memory shared with the parent -----------------------------------------
 
 
 class Slot:
     """A file that holds the input which a process is working on; both sides map it."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         if not path.exists():
             path.write_bytes(bytes(_SLOT.size + 32 + MAX_INPUT))
         with path.open("r+b") as file:
@@ -69,6 +71,15 @@ class Slot:
         self._memory[_SLOT.size + 32 : _SLOT.size + 32 + len(data)] = data
         self._memory[: _SLOT.size] = _SLOT.pack(self._count, len(data))
 
+    def note(self, target: str) -> None:
+        """Remember that `target` broke a promise."""
+        with self.path.with_suffix(".bad").open("a", encoding="utf-8") as file:
+            file.write(target + "\n")
+
+    def noted(self) -> set[str]:
+        path = self.path.with_suffix(".bad")
+        return set(path.read_text(encoding="utf-8").split()) if path.exists() else set()
+
     def read(self) -> tuple[int, str, bytes]:
         count, length = _SLOT.unpack(self._memory[: _SLOT.size])
         start = _SLOT.size + 32
@@ -76,7 +87,7 @@ class Slot:
         return count, target, bytes(self._memory[start : start + length])
 
 
-# ---- one input ---------------------------------------------------------------------------------------------------
+# ---- one input -----------------------------------------------------------------------------------
 
 
 class Runner:
@@ -125,6 +136,8 @@ class Runner:
 
     def _report(self, data: bytes, kind: str, text: str) -> None:
         self.findings += 1
+        if self.slot is not None:
+            self.slot.note(self.name)
         if kind not in self._reported:
             self._reported.add(kind)
             save(self.crashes, self.name, data, text)
@@ -155,11 +168,13 @@ def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
-# ---- the random engine ---------------------------------------------------------------------------------------------
+# ---- the random engine ---------------------------------------------------------------------------
 
 _BYTES = (0, 1, 2, 7, 8, 15, 16, 31, 32, 63, 64, 127, 128, 191, 192, 208, 216, 223, 240, 247, 248, 254, 255)
-_NUMBERS = (0, 1, 2, 255, 256, 65535, 65536, 1 << 24, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 62, (1 << 63) - 1, 1 << 63,
-            (1 << 64) - 1)  # fmt: skip
+_NUMBERS = (
+    *(0, 1, 2, 255, 256, 65535, 65536, 1 << 24, (1 << 31) - 1, 1 << 31, (1 << 32) - 1),
+    *(1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1),
+)
 _DIGITS = re.compile(r"0x[0-9a-f]+|\d+")
 
 
@@ -214,12 +229,14 @@ def run_random(runner: Runner, seed: int, *, runs: int | None, seconds: float | 
         if (runs is not None and number >= runs) or (stop is not None and time.monotonic() > stop):
             return
         outcome = _DIGITS.sub("0", runner(data))
-        if outcome not in known and len(known) < 4096:  # something that no input did before is worth a second look
+        if (
+            outcome not in known and len(known) < 4096
+        ):  # something that no input did before is worth a second look
             known.add(outcome)
             corpus.append(data)
 
 
-# ---- the process of a target ---------------------------------------------------------------------------------------------
+# ---- the process of a target ---------------------------------------------------------------------
 
 
 def work(arguments: argparse.Namespace) -> NoReturn:
@@ -262,25 +279,23 @@ def _work_with_atheris(arguments: argparse.Namespace, slot: Slot) -> NoReturn:
         limit_memory()
         bound = [f"-max_total_time={arguments.seconds:.0f}"] if arguments.seconds else []
         bound += [f"-runs={arguments.runs}"] if arguments.runs else []
-        fixed = [f"-seed={arguments.seed + 1}", f"-max_len={MAX_INPUT}", "-rss_limit_mb=0", "-timeout=60", "-verbosity=0"]
+        fixed = [
+            f"-seed={arguments.seed + 1}",
+            f"-max_len={MAX_INPUT}",
+            "-rss_limit_mb=0",
+            "-timeout=60",
+            "-verbosity=0",
+        ]
 
         def one(data: bytes) -> None:
             runner(data)
 
         atheris.Setup([sys.argv[0], *fixed, *bound, f"-artifact_prefix={folder}/", folder], one)
-        atexit_line(lambda: f"{name}: {runner.executions} executions, {runner.findings} findings")
-        atheris.Fuzz()
+        atheris.Fuzz()  # ends the process
     sys.exit(1 if runner.findings else 0)
 
 
-def atexit_line(line: Callable[[], str]) -> None:
-    """Print a line when the process ends: libFuzzer ends it without returning."""
-    import atexit
-
-    atexit.register(lambda: print(line(), flush=True))
-
-
-# ---- the parent --------------------------------------------------------------------------------------------------------
+# ---- the parent ----------------------------------------------------------------------------------
 
 
 def supervise(arguments: argparse.Namespace, targets: list[str], folder: Path) -> set[str]:
@@ -290,19 +305,27 @@ def supervise(arguments: argparse.Namespace, targets: list[str], folder: Path) -
     while left:
         path = folder / f"slot-{len(left)}"
         slot = Slot(path)
-        command = [sys.executable, __file__, "--worker", "--slot", str(path), "--crashes", str(arguments.crashes)]
+        command = [
+            sys.executable,
+            __file__,
+            "--worker",
+            "--slot",
+            str(path),
+            "--crashes",
+            str(arguments.crashes),
+        ]
         command += ["--engine", arguments.engine, "--seed", str(arguments.seed)]
         command += ["--seconds", str(arguments.seconds)] if arguments.seconds else []
         command += ["--runs", str(arguments.runs)] if arguments.runs else []
         for name in left:
             command += ["--target", name]
-        before = set(arguments.crashes.glob("*.txt")) if arguments.crashes.exists() else set()
         status = _watch(command, slot)
-        after = set(arguments.crashes.glob("*.txt")) if arguments.crashes.exists() else set()
-        bad |= {name for name in left for path in after - before if path.name.rpartition("-")[0] == name}
-        if status in (0, 1):
+        bad |= slot.noted()
+        executions, name, data = slot.read()
+        if arguments.engine == "atheris":
+            print(f"{left[0]}: {executions} executions", flush=True)
+        if status in (0, 1) and executions:
             break
-        _, name, data = slot.read()
         name = name if name in left else left[0]
         save(arguments.crashes, name, data, f"the process ended with status {status} at this input")
         bad.add(name)
@@ -332,13 +355,19 @@ def _watch(command: list[str], slot: Slot) -> int:
 
 def parse_arguments() -> argparse.Namespace:
     """Return the command line; ``targets`` are the chosen ones."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--target", action="append", help="only this one; may be given several times")
     parser.add_argument("--seconds", type=float, help="for each target; 60 unless --runs is given")
-    parser.add_argument("--runs", type=int, help="inputs for each target, fewer of those that read whole files")
+    parser.add_argument(
+        "--runs", type=int, help="inputs for each target, fewer of those that read whole files"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--engine", choices=("auto", "atheris", "random"), default="auto")
-    parser.add_argument("--crashes", type=Path, default=CRASHES, help="folder for inputs that broke a promise")
+    parser.add_argument(
+        "--crashes", type=Path, default=CRASHES, help="folder for inputs that broke a promise"
+    )
     parser.add_argument("--input", type=Path, help="run this one input of the one --target again")
     parser.add_argument("--report", type=Path, help="JSON file with the counts of passed and failed targets")
     parser.add_argument("--list", action="store_true", help="print the names of the targets")
@@ -381,7 +410,9 @@ def main() -> None:
     if arguments.report:
         counts: dict[str, Any] = {"passed": len(targets) - len(bad), "failed": len(bad)}
         arguments.report.write_text(json.dumps(counts) + "\n", encoding="utf-8")
-    print(f"fuzzing ({arguments.engine}): {'findings in ' + ', '.join(sorted(bad)) if bad else 'nothing found'}")
+    print(
+        f"fuzzing ({arguments.engine}): {'findings in ' + ', '.join(sorted(bad)) if bad else 'nothing found'}"
+    )
     sys.exit(1 if bad else 0)
 
 

@@ -27,7 +27,6 @@ from colstore_io.errors import ColstoreError
 from colstore_io.formats import ReadOptions
 from colstore_io.formats.cstore.manifest import columns_crc
 from colstore_io.kernels import column_codec, decode, message_log, packed5
-from colstore_io.kernels import tokens as token_kernels
 
 __all__ = ["TARGETS", "Target"]
 
@@ -62,7 +61,7 @@ class Target:
     """About how many inputs of the fastest targets take as long as one of this: ``--runs`` is divided by it."""
 
 
-# ---- sound data ------------------------------------------------------------------------------------------------
+# ---- sound data ----------------------------------------------------------------------------------
 
 
 def _table(rows: int) -> dict[str, Any]:
@@ -95,7 +94,11 @@ def _cstore_files() -> tuple[bytes, ...]:
         _written("a.cstore", small),
         _written("a.cstore", {"a": np.arange(9), "c": np.arange(9, dtype=">f8")}, statistics=True),
         _written("a.cstore", small, small, statistics=True, string_width={"t": 9, "s": 3}),
-        _written("a.cstore", {"d": np.arange(6).astype("M8[ms]"), "s": np.array(list("abcdef"), "S2")}, attrs={"k": [1]}),
+        _written(
+            "a.cstore",
+            {"d": np.arange(6).astype("M8[ms]"), "s": np.array(list("abcdef"), "S2")},
+            attrs={"k": [1]},
+        ),
     )
 
 
@@ -119,10 +122,21 @@ def _columns_files() -> tuple[bytes, ...]:
         part = {name: table[name] for name in _FITTING[encoding]}
         files.append(_written("a.abcd", part, encoding=encoding, compression="none"))
         files.append(
-            _written("a.abcd", part, encoding=encoding, compression=COMPRESSIONS[number], block_size=64, row_group_size=8)
+            _written(
+                "a.abcd",
+                part,
+                encoding=encoding,
+                compression=COMPRESSIONS[number],
+                block_size=64,
+                row_group_size=8,
+            )
         )
     files.append(
-        _written("a.abcd", {"t": _table(9)["t"], "s": _table(9)["s"]}, tokenizers={"t": _tokenizer(), "s": _tokenizer()})
+        _written(
+            "a.abcd",
+            {"t": _table(9)["t"], "s": _table(9)["s"]},
+            tokenizers={"t": _tokenizer(), "s": _tokenizer()},
+        )
     )
     return tuple(files)
 
@@ -218,7 +232,7 @@ def _logs() -> tuple[bytes, ...]:
     )
 
 
-# ---- reading files ----------------------------------------------------------------------------------------------
+# ---- reading files -------------------------------------------------------------------------------
 
 
 def _read_file(data: bytes) -> None:
@@ -263,7 +277,7 @@ def _footers() -> list[bytes]:
     return [file[-8 - int.from_bytes(file[-8:-4], "little") : -8] for file in _columns_files()]
 
 
-# ---- streams of columns files --------------------------------------------------------------------------------------
+# ---- streams of columns files --------------------------------------------------------------------
 
 _PLACES = struct.Struct("<BBHH")
 
@@ -280,9 +294,13 @@ def _stream(data: bytes) -> None:
     bitmap = bytearray(-(-rows // 8)) if n_nulls else b""
     for row in range(n_nulls):
         bitmap[row >> 3] |= 1 << (row & 7)
-    file = _columns_file(1 + (kind - 1) % 13, encoding % 8, rows, n_nulls, bytes(bitmap), data[_PLACES.size :])
+    file = _columns_file(
+        1 + (kind - 1) % 13, encoding % 8, rows, n_nulls, bytes(bitmap), data[_PLACES.size :]
+    )
     opened, head = open_file(file)
-    (meta,) = FORMAT.read_metadata([opened], [head], ReadOptions(max_rows=MAX_ROWS, max_decoded_bytes=MAX_DECODED_BYTES))
+    (meta,) = FORMAT.read_metadata(
+        [opened], [head], ReadOptions(max_rows=MAX_ROWS, max_decoded_bytes=MAX_DECODED_BYTES)
+    )
     for group in range(meta.n_records):
         views = [memoryview(file)[at : at + size] for at, size in meta.decoder.ranges(group, [0], None)]
         meta.decoder.decode(group, [0], views)
@@ -336,7 +354,7 @@ def _chunk_streams(file: bytes) -> Iterator[bytes]:
     decoder = meta.decoder
     for column, kind in enumerate(decoder.types.tolist()):
         ((at, length),) = decoder.ranges(0, [column], None)
-        encoding, codec, bitmap, raw, stored, blocks = struct.unpack_from("<BBIIII", file, at)
+        encoding, codec, bitmap, _, _, blocks = struct.unpack_from("<BBIIII", file, at)
         if codec == 0:
             rows, nulls = int(decoder.n_rows[0]), int(decoder.chunks[0][column]["null_count"])
             stream = file[at + 18 + 8 * blocks + bitmap : at + length]
@@ -347,7 +365,9 @@ def _tokenized_stream(data: bytes) -> None:
     from colstore_io.formats.columns.tokenized import decode_tokenized
 
     if len(data) >= 2:
-        decode_tokenized(memoryview(data)[2:], _tokenizer(), int.from_bytes(data[:2], "little"), max_bytes=1 << 22)
+        decode_tokenized(
+            memoryview(data)[2:], _tokenizer(), int.from_bytes(data[:2], "little"), max_bytes=1 << 22
+        )
 
 
 def _tokenized_streams() -> list[bytes]:
@@ -357,7 +377,8 @@ def _tokenized_streams() -> list[bytes]:
     offsets = np.cumsum([0, *map(len, values)], dtype=np.int64)
     text = np.frombuffer(b"".join(values), np.uint8)
     return [
-        len(values).to_bytes(2, "little") + encode_tokenized(offsets, text, _tokenizer(), representation, boundary)
+        len(values).to_bytes(2, "little")
+        + encode_tokenized(offsets, text, _tokenizer(), representation, boundary)
         for representation in REPRESENTATIONS
         for boundary in BOUNDARIES
     ]
@@ -377,7 +398,7 @@ def _lzw_streams() -> list[bytes]:
     return [len(text).to_bytes(2, "little") + bytes(pack(np.frombuffer(text, np.uint8))) for text in texts]
 
 
-# ---- messages -------------------------------------------------------------------------------------------------------
+# ---- messages ------------------------------------------------------------------------------------
 
 
 def _typed(data: bytes) -> None:
@@ -385,7 +406,10 @@ def _typed(data: bytes) -> None:
     if data:
         codecs = _codecs()
         codecs[data[0] % len(codecs)].decode(
-            data[1:], max_rows=MAX_ROWS, max_cells=MAX_CELLS, errors="surrogateescape" if data[0] & 64 else "strict"
+            data[1:],
+            max_rows=MAX_ROWS,
+            max_cells=MAX_CELLS,
+            errors="surrogateescape" if data[0] & 64 else "strict",
         )
 
 
@@ -500,7 +524,10 @@ def _codec_columns() -> list[bytes]:
 
 
 def _packed_text(data: bytes) -> None:
-    for call in (lambda: packed5.decode(data[1:], bool(data[:1] > b"\x7f")), lambda: packed5.decode_frame(data)):
+    for call in (
+        lambda: packed5.decode(data[1:], bool(data[:1] > b"\x7f")),
+        lambda: packed5.decode_frame(data),
+    ):
         try:
             call()
         except ValueError:  # what the kernel raises; its callers make a FormatError of it
@@ -509,10 +536,12 @@ def _packed_text(data: bytes) -> None:
 
 def _packed_texts() -> list[bytes]:
     texts = [b"hello world, this is text", b"ABC def 123", "größe".encode(), b"x" * 300]
-    return [packed5.encode_frame(text) for text in texts] + [b"\0" + (packed5.encode(text) or (b"", 0))[0] for text in texts]
+    return [packed5.encode_frame(text) for text in texts] + [
+        b"\0" + (packed5.encode(text) or (b"", 0))[0] for text in texts
+    ]
 
 
-# ---- checksums --------------------------------------------------------------------------------------------------------
+# ---- checksums -----------------------------------------------------------------------------------
 
 
 def _repair_cstore(data: bytes) -> bytes:

@@ -1,7 +1,8 @@
-"""Run lint, types, instruction counts and every test suite, and sum them up: ``run_checks.py [--only NAME ...]``.
+"""Run lint, types, counts, a short fuzzing run and every test suite: ``run_checks.py [--only NAME ...]``.
 
 All checks run, also after one has failed. The last line is ``N passed, N failed``: tests as pytest counts
-them, each of lint and types that has anything to say as one failure, and the instruction counts as one test.
+them, each of lint and types that has anything to say as one failure, the instruction
+counts as one test, each target of the fuzzer as one.
 The exit status is 1 when anything failed.
 """
 
@@ -67,6 +68,18 @@ def checks(build: Path, extra: list[str]) -> list[Check]:
             [sys.executable, "tools/count_instructions.py", f"--report={report('counts.json')}"],
             report("counts.json"),
         ),
+        Check(
+            "fuzz",
+            [
+                sys.executable,
+                "tools/fuzz.py",
+                "--engine=random",
+                "--runs=1000",
+                f"--crashes={build / 'fuzz'}",
+                f"--report={report('fuzz.json')}",
+            ],
+            report("fuzz.json"),
+        ),
         Check("types", [sys.executable, "tools/typecheck.py", f"--build={build}"]),
         Check("main", [pytest, "-q", f"--junitxml={report('main.xml')}", *extra], report("main.xml")),
         Check(
@@ -125,7 +138,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--build", type=Path, default=ROOT / "build", help="folder for reports and caches")
     parser.add_argument(
-        "--only", action="append", choices=("lint", "counts", "types", "main", "peer"), help="run these only"
+        "--only",
+        action="append",
+        choices=("lint", "counts", "fuzz", "types", "main", "peer"),
+        help="run these only",
     )
     parser.add_argument("extra", nargs="*", help="passed on to the main pytest run, after --")
     arguments = parser.parse_args()

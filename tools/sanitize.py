@@ -25,7 +25,10 @@ ADDRESS = "address,undefined"
 THREADS = "4"
 HOSTILE = [
     *(f"tests/formats/columns/test_{name}.py" for name in ("chunks", "damage", "gob", "tokenized")),
-    *(f"tests/formats/colbin/test_{name}.py" for name in ("codec_fences", "codec_laws", "log", "messages", "walk")),
+    *(
+        f"tests/formats/colbin/test_{name}.py"
+        for name in ("codec_fences", "codec_laws", "log", "messages", "walk")
+    ),
 ]
 """Tests that hand damaged bytes to the kernels, besides those of tests/kernels."""
 

@@ -31,6 +31,7 @@ typedef struct {
   char *out[COLUMNS];
   int64_t n_columns, bad, turn;
   int threads, isa, failed;
+  struct encoded_parts *encoded; /* of kernels of encoded formats */
 } work;
 
 static uint64_t seed = 88172645463325252u;
@@ -233,6 +234,8 @@ static int wrong_records(const work *w) {
   return 0;
 }
 
+#include "driver_encoded.h"
+
 /* ---- which kernels there are ------------------------------------------------------------------------------ */
 
 typedef struct {
@@ -241,21 +244,29 @@ typedef struct {
   int uniform, sorted;
   void (*run)(work *);
   int (*wrong)(const work *);
+  void (*stream)(part *); /* encoded formats: makes the stream of a part */
 } kernel;
 
 static const kernel KERNELS[] = {
-    {"gather_affine", 0, 0, 0, gather_affine_rows, wrong_picks},
-    {"gather_uniform", 500, 1, 0, gather_uniform_rows, wrong_picks},
-    {"gather_bucket", 500, 0, 0, gather_bucket_rows, wrong_picks},
-    {"gather_search", 500, 0, 0, gather_search_rows, wrong_picks},
-    {"gather_cursor", 500, 0, 1, gather_cursor_rows, wrong_picks},
-    {"mask_offsets", 0, 0, 0, mask_offsets, wrong_offsets},
-    {"mask_compress", 500, 0, 0, mask_compress, wrong_selection},
-    {"compare_floats", 500, 0, 0, compare_floats, wrong_floats},
-    {"compare_integers", 500, 0, 0, compare_integers, wrong_integers},
-    {"copy_strided", 500, 0, 0, copy_strided, wrong_steps},
-    {"copy_runs", 0, 0, 0, copy_runs, wrong_copies},
-    {"interleave", 0, 0, 0, interleave, wrong_records},
+    {"gather_affine", 0, 0, 0, gather_affine_rows, wrong_picks, NULL},
+    {"gather_uniform", 500, 1, 0, gather_uniform_rows, wrong_picks, NULL},
+    {"gather_bucket", 500, 0, 0, gather_bucket_rows, wrong_picks, NULL},
+    {"gather_search", 500, 0, 0, gather_search_rows, wrong_picks, NULL},
+    {"gather_cursor", 500, 0, 1, gather_cursor_rows, wrong_picks, NULL},
+    {"mask_offsets", 0, 0, 0, mask_offsets, wrong_offsets, NULL},
+    {"mask_compress", 500, 0, 0, mask_compress, wrong_selection, NULL},
+    {"compare_floats", 500, 0, 0, compare_floats, wrong_floats, NULL},
+    {"compare_integers", 500, 0, 0, compare_integers, wrong_integers, NULL},
+    {"copy_strided", 500, 0, 0, copy_strided, wrong_steps, NULL},
+    {"copy_runs", 0, 0, 0, copy_runs, wrong_copies, NULL},
+    {"interleave", 0, 0, 0, interleave, wrong_records, NULL},
+    {"delta_decode", 0, 0, 0, delta_decode_run, wrong_values, delta_stream},
+    {"bit_unpack", 0, 0, 0, unpack_run, wrong_codes, packed_stream},
+    {"length_prefix", 0, 0, 0, prefix_run, wrong_texts, prefixed_stream},
+    {"column_encode", 0, 0, 0, column_encode_run, wrong_columns, no_stream},
+    {"column_decode", 0, 0, 0, column_decode_run, wrong_values, column_stream},
+    {"token_decode", 0, 0, 0, tokens_run, wrong_tokens, no_stream},
+    {"damaged", 0, 0, 0, damaged_run, nothing_wrong, prefixed_stream},
 };
 
 static int by_value(const void *a, const void *b) {
@@ -309,6 +320,10 @@ static work *make_work(const kernel *k, int threads, int isa) {
     qsort(w->picks, PICKS, sizeof(int64_t), by_value);
   else
     for (int64_t i = 0; i < PICKS; i += 7) w->picks[i] -= ROWS;
+  if (k->stream) {
+    w->encoded = make_encoded();
+    for (int i = 0; i < PARTS; i++) k->stream(&w->encoded->parts[i]);
+  }
   w->mask = room(ROWS);
   for (int64_t i = 0; i < ROWS; i++) w->mask[i] = (uint8_t)(random64() >> 40 & 1);
   w->offsets = room((size_t)(ROWS / MASK_CHUNK_ROWS + 2) * sizeof(int64_t));
@@ -351,6 +366,7 @@ static int run_kernel(const kernel *k, int threads, int isa) {
 }
 
 int main(int n, char **arguments) {
+  frame_crc_init();
   int paths = detect_isa() >= ISA_AVX2 ? 2 : 1, failed = 0, found = 0;
   const char *names[2] = {"portable", "avx2"};
   int threads = n > 3 ? atoi(arguments[3]) : 0;

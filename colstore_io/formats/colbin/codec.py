@@ -185,8 +185,19 @@ class SchemaCodec(_Codec):
         return (type(self), (self.schema,))
 
 
-@lru_cache(maxsize=256)
+_REMEMBERED_TYPES = 4096
+"""Records and fields up to which codecs of a section are remembered."""
+_REMEMBERED_BYTES = 1 << 16
+"""The same of sections that come as bytes."""
+
+
 def _schema_plans(section: Section) -> tuple[kernel.Plan, ...]:
+    size = len(section.structs) + sum(len(struct.fields) for struct in section.structs)
+    return _remembered_plans(section) if size <= _REMEMBERED_TYPES else schema_plans(section)
+
+
+@lru_cache(maxsize=256)
+def _remembered_plans(section: Section) -> tuple[kernel.Plan, ...]:
     return schema_plans(section)
 
 
@@ -201,9 +212,12 @@ def _codec_of_bytes(section: bytes) -> SchemaCodec:
 
 
 def _codec(schema: Section | Buffer) -> SchemaCodec:
+    """Return the codec of a section; only those of ordinary size are remembered, or strangers could fill memory."""
     if isinstance(schema, Section):
-        return _schema_codec(schema)
-    return _codec_of_bytes(bytes(schema))
+        size = len(schema.structs) + sum(len(struct.fields) for struct in schema.structs)
+        return _schema_codec(schema) if size <= _REMEMBERED_TYPES else SchemaCodec(schema)
+    data = bytes(schema)
+    return _codec_of_bytes(data) if len(data) <= _REMEMBERED_BYTES else SchemaCodec(Section.from_bytes(data))
 
 
 def encode(

@@ -7,6 +7,7 @@ kernels check them and step over them.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_COLUMNS",
+    "MAX_NAME_CHARACTERS",
     "SCALAR_DTYPES",
     "ListColumns",
     "RecordColumn",
@@ -34,6 +36,9 @@ __all__ = [
 
 MAX_COLUMNS = 4096
 """Columns that nested records may unfold to: a few bytes of section could ask for 2**128."""
+
+MAX_NAME_CHARACTERS = 1 << 20
+"""Characters of the dotted names together: records inside records repeat the names of those around them."""
 
 SCALAR_DTYPES: tuple[np.dtype[Any], ...] = tuple(
     map(np.dtype, ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"))
@@ -148,7 +153,8 @@ def list_columns(section: bytes, number: int, wanted: tuple[int, ...] | None = N
     Raises
     ------
     FormatError
-        If nested records unfold to more than `MAX_COLUMNS` columns, or two of the dotted names are equal.
+        If nested records unfold to more than `MAX_COLUMNS` columns or `MAX_NAME_CHARACTERS`, or two of the dotted
+        names are equal.
     """
     from ...kernels.record_columns import Layout
 
@@ -156,8 +162,10 @@ def list_columns(section: bytes, number: int, wanted: tuple[int, ...] | None = N
     columns: list[RecordColumn] = []
     skipped: list[str] = []
     types: list[tuple[bool, list[tuple[int, int, bool, int]]]] = []
+    characters = 0
 
     def unfold(index: int, prefix: str, depth: int) -> int:
+        nonlocal characters
         struct = structs[index]
         place = len(types)
         fields: list[tuple[int, int, bool, int]] = []
@@ -166,6 +174,12 @@ def list_columns(section: bytes, number: int, wanted: tuple[int, ...] | None = N
             raise FormatError(f"nested records unfold to more than {MAX_COLUMNS} columns", section="section")
         for item in struct.fields:
             name, kind = prefix + item.name, item.type
+            characters += len(name)
+            if characters > MAX_NAME_CHARACTERS:
+                raise FormatError(
+                    f"the dotted names of nested records have more than {MAX_NAME_CHARACTERS} characters",
+                    section="section",
+                )
             if kind.code == TypeCode.RECORD:
                 fields.append((item.key, kind.code, False, unfold(kind.index, name + ".", depth + 1)))
             elif kind.code <= TypeCode.STRINGS or kind.code == TypeCode.OPTIONAL:
@@ -184,7 +198,7 @@ def list_columns(section: bytes, number: int, wanted: tuple[int, ...] | None = N
     unfold(number, "", 0)
     names = [column.name for column in columns]
     if len(set(names)) != len(names):
-        double = next(name for name in names if names.count(name) > 1)
+        double = Counter(names).most_common(1)[0][0]
         raise FormatError(f"two columns have the name {double!r}", section="section")
     places = tuple(range(len(columns))) if wanted is None else wanted
     shown = tuple(columns[place] for place in places)

@@ -81,12 +81,14 @@ def to_json(
         raise ValueError("the message has no section of its own; pass the schema")
     limits = Limits(max_rows, max_cells, max_text + 64 * len(data))
     text = _by_kernel(data, start, k8, table, limits) if tags is table else None
+    if isinstance(text, int):  # the twin would take very long to get there
+        raise FormatError("the text is larger than allowed (max_text)", offset=text, section="message")
     # the twin says what is wrong, if anything is
     return _by_twin(data, start, k8, table, tags, limits) if text is None else text
 
 
-def _by_kernel(data: bytes, start: int, k8: bool, table: TypeTexts, limits: Limits) -> str | None:
-    """Return the text of a message, None when something is wrong with it."""
+def _by_kernel(data: bytes, start: int, k8: bool, table: TypeTexts, limits: Limits) -> str | int | None:
+    """Return the text of a message, None when something is wrong with it, or where it became larger than allowed."""
     flat = table.flat()
     if flat is None:
         return None

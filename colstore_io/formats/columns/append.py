@@ -197,18 +197,28 @@ def _by_torn_marker(file: _File, prologue_end: int) -> int | None:
 
 
 def _by_marker(file: _File, prologue_end: int) -> int | None:
-    """Search backwards for the marker of the last append."""
+    """Search backwards for the marker of the last append.
+
+    Footers of one file do not overlap, so together they are not longer than it. Candidates that lead to more bytes
+    than that are forged, and are not followed any further: each costs a checksum of what it leads to.
+    """
     stop = file.size
+    left = file.size
     while stop > prologue_end:
         start = max(prologue_end, stop - _WINDOW_BYTES)
         window = bytes(file.read(start, stop - start))
         at = window.rfind(MARKER_MAGIC)
         while at >= 0:
             end = start + at
-            if end + MARKER_BYTES <= file.size:
-                expected = _expected_marker(file, end, prologue_end)
-                if expected is not None and bytes(file.read(end, MARKER_BYTES)) == expected:
-                    return end
+            if prologue_end + TRAILER_BYTES <= end <= file.size - MARKER_BYTES:
+                start_of_footer = _footer_at(file.read(end - TRAILER_BYTES, TRAILER_BYTES), end)
+                if prologue_end <= start_of_footer:
+                    left -= end - start_of_footer
+                    if left < 0:
+                        return None
+                    expected = _expected_marker(file, end, prologue_end)
+                    if expected is not None and bytes(file.read(end, MARKER_BYTES)) == expected:
+                        return end
             at = window.rfind(MARKER_MAGIC, 0, at)
         if start == prologue_end:
             return None

@@ -13,6 +13,7 @@ import pytest
 from colbin_values import VectorTypes
 
 from colstore_io.errors import ColumnNotFoundError, FormatError, SchemaMismatchError
+from colstore_io.formats.colbin import messages
 from colstore_io.formats.colbin.annotations import record
 from colstore_io.formats.colbin.codec import Codec
 from colstore_io.formats.colbin.markers import f32, i8, i16, i64, u32
@@ -140,3 +141,15 @@ def test_what_is_wrong_is_named():
             codec.decode_columns((good, np.array(offsets)))
     with pytest.raises(ValueError, match="differ in length"):
         Codec(Point).encode_rows({"x": np.zeros(2), "y": [1]})
+
+
+def test_dotted_names_cannot_fill_memory():
+    """A hundred records inside each other, each with a long name, repeat all names for every column."""
+    long = b"n" * 20_000
+    size = b"\xff" + len(long).to_bytes(4, "little")
+    records = [b"\1\1\0" + size + long + bytes([21, n + 1]) for n in range(90)]
+    leaf = b"\1\x5a" + b"".join(bytes([key, 1, key, 3]) for key in range(33, 123))
+    body = bytes([91]) + b"".join(records) + leaf
+    section = b"\xff" + len(body).to_bytes(4, "little") + body
+    with pytest.raises(FormatError, match="characters"):
+        messages.decode_columns(section, [b"\xd8"])

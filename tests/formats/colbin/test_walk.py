@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from colstore_io.errors import FormatError
 from colstore_io.formats.colbin import walk
+from colstore_io.formats.colbin.codec import decode
 from colstore_io.formats.colbin.json_text import quote_bytes, spell_base64, spell_f32, spell_f64
 from colstore_io.formats.colbin.schema import FieldDef, FieldType, Section, StructDef, TypeCode
 from colstore_io.formats.colbin.walk import to_json
@@ -283,3 +284,22 @@ def shared_messages(shared):
             found.append((bytes.fromhex(case["section"]), bytes.fromhex(case["message"])))
             found.append((None, bytes.fromhex(case["self_describing"])))
     return found
+
+
+def doubling(levels: int) -> bytes:
+    """A section whose record type n holds two records of type n + 1."""
+    records = [
+        b"\1\2" + b"".join(bytes([key, 1, 97 + key, 21, n + 1]) for key in (0, 1)) for n in range(levels)
+    ]
+    body = bytes([levels + 1]) + b"".join(records) + b"\1\0"
+    return b"\xff" + len(body).to_bytes(4, "little") + body
+
+
+def test_zeros_that_double_at_each_level_end_at_max_text():
+    with pytest.raises(FormatError, match="max_text"):
+        to_json(None, b"\xdc" + doubling(100), max_text=1 << 20)
+
+
+def test_values_that_double_at_each_level_end_at_max_cells():
+    with pytest.raises(FormatError, match="max_cells"):
+        decode(None, b"\xdc" + doubling(100), max_cells=1 << 16)

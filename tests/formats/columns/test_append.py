@@ -214,3 +214,24 @@ def test_the_guard_sees_a_trailer_at_the_start_of_a_long_part():
 def test_the_guard_lets_other_bytes_pass(parts):
     assert not Guard(1000, 5).feed(parts)
     assert not Guard(1000, 5).feed([b"\xff\xff\xff\xffABCD", *parts])
+
+
+def test_forged_markers_cost_no_more_than_the_file_is_long():
+    """Each one leads to a footer of half the file, of which a reader would take the checksum."""
+    data = bytearray(b"ABCD\1")
+    while len(data) < 60_000:
+        data += (len(data) - 5).to_bytes(4, "little") + b"ABCD" + MARKER_MAGIC
+    data += bytes(64)
+    read = 0
+
+    class Counting:
+        size = len(data)
+
+        def read(self, offset: int, length: int) -> memoryview:
+            nonlocal read
+            read += length
+            return memoryview(data)[offset : offset + length]
+
+    with pytest.raises(FormatError, match="cut short"):
+        find_last_footer(Counting())
+    assert read < 30 * len(data)
