@@ -53,8 +53,9 @@ class QuickColumn:
         Returns
         -------
         ndarray, shape (k,), or None
-            A new array. None when this is somebody else's business: the last look is too old, the file too short, a row is out of range,
-            no row or more than `most`, a step other than 1, an array that is not one of aligned int64.
+            A new array. None when this is somebody else's business: the last look is too old, the file too short, a
+            row is out of range, no row or more than `most`, a step other than 1, an array that is not one of aligned
+            int64.
 
         Raises
         ------
