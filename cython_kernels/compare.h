@@ -35,7 +35,7 @@ typedef struct {
 #ifdef __SSE2__
 #include <emmintrin.h>
 /* Bit k of eight becomes byte k: copied to all bytes, picked out, and moved to the lowest bit. */
-KERNEL_INLINE uint64_t spread_bits(uint64_t bits) {
+KERNEL_INLINE uint64_t spread_flags(uint64_t bits) {
   uint64_t picked = (bits * 0x0101010101010101u) & 0x8040201008040201u;
   return ((picked + 0x7f7f7f7f7f7f7f7fu) >> 7) & 0x0101010101010101u;
 }

@@ -56,7 +56,7 @@
       uint64_t bits = 0, before = UINT64_MAX;                                                                  \
       PAIR(0, above, below) PAIR(1, above, below) PAIR(2, above, below) PAIR(3, above, below)                  \
       if (!first) memcpy(&before, mask + i, sizeof before);                                                    \
-      bits = spread_bits(bits) & before;                                                                     \
+      bits = spread_flags(bits) & before;                                                                     \
       memcpy(mask + i, &bits, sizeof bits);                                                                    \
     }                                                                                                          \
     source += whole * (int64_t)sizeof(double);                                                                 \

@@ -37,6 +37,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from fuzz_targets import Target
 
+sys.path.insert(
+    0, str(Path(__file__).parent)
+)  # for its neighbour, also where Python does not look there by itself
+
 CPU_SECONDS = 2.0
 """Processor time that one input may take, by all threads."""
 MEMORY_BYTES = 1 << 30
@@ -212,7 +216,7 @@ def mutate(data: bytearray, generator: random.Random, seeds: list[bytes]) -> Non
     elif kind == 8:
         other = generator.choice(seeds)
         start = generator.randrange(len(other)) if other else 0
-        piece = other[start : start + generator.choice((1, 4, 16, 64, 256))]
+        piece = bytearray(other[start : start + generator.choice((1, 4, 16, 64, 256))])
         data[at : at + (len(piece) if generator.random() < 0.5 else 0)] = piece
     elif generator.random() < 0.3:
         del data[at:]

@@ -237,8 +237,7 @@ def _logs() -> tuple[bytes, ...]:
 
 def _read_file(data: bytes) -> None:
     """Open a file and read every column, by the front door."""
-    limits = {"max_rows": MAX_ROWS, "max_decoded_bytes": MAX_DECODED_BYTES}
-    with cs.open(data, **limits) as table:
+    with cs.open(data, max_rows=MAX_ROWS, max_decoded_bytes=MAX_DECODED_BYTES) as table:
         cs.info(data)
         repr(table)
         for name in table.schema.names:
@@ -291,7 +290,7 @@ def _stream(data: bytes) -> None:
         return
     kind, encoding, rows, nulls = _PLACES.unpack_from(data)
     n_nulls = min(nulls, rows)
-    bitmap = bytearray(-(-rows // 8)) if n_nulls else b""
+    bitmap = bytearray(-(-rows // 8) if n_nulls else 0)
     for row in range(n_nulls):
         bitmap[row >> 3] |= 1 << (row & 7)
     file = _columns_file(
@@ -301,6 +300,7 @@ def _stream(data: bytes) -> None:
     (meta,) = FORMAT.read_metadata(
         [opened], [head], ReadOptions(max_rows=MAX_ROWS, max_decoded_bytes=MAX_DECODED_BYTES)
     )
+    assert meta.decoder is not None
     for group in range(meta.n_records):
         views = [memoryview(file)[at : at + size] for at, size in meta.decoder.ranges(group, [0], None)]
         meta.decoder.decode(group, [0], views)
@@ -351,7 +351,7 @@ def _chunk_streams(file: bytes) -> Iterator[bytes]:
 
     opened, head = open_file(file)
     (meta,) = FORMAT.read_metadata([opened], [head], ReadOptions())
-    decoder = meta.decoder
+    decoder: Any = meta.decoder
     for column, kind in enumerate(decoder.types.tolist()):
         ((at, length),) = decoder.ranges(0, [column], None)
         encoding, codec, bitmap, _, _, blocks = struct.unpack_from("<BBIIII", file, at)
@@ -468,7 +468,7 @@ def _documents() -> list[bytes]:
 
 
 def _table_of(data: bytes) -> None:
-    limits = {"max_rows": MAX_ROWS, "max_cells": MAX_CELLS}
+    limits: Any = {"max_rows": MAX_ROWS, "max_cells": MAX_CELLS}
     try:
         cs.colbin.decode_table(data, errors="surrogateescape", **limits)
         cs.colbin.decode_table(data, **limits)
@@ -524,10 +524,11 @@ def _codec_columns() -> list[bytes]:
 
 
 def _packed_text(data: bytes) -> None:
-    for call in (
+    calls: tuple[Callable[[], object], ...] = (
         lambda: packed5.decode(data[1:], bool(data[:1] > b"\x7f")),
         lambda: packed5.decode_frame(data),
-    ):
+    )
+    for call in calls:
         try:
             call()
         except ValueError:  # what the kernel raises; its callers make a FormatError of it
