@@ -74,7 +74,7 @@ def _fixed_width(
             longest = pc.max(pc.utf8_length(column)).as_py() or 0
             name = source.schema.fields[position].name
             widths[name] = max(widths[name], int(longest))
-    schema = convert.arrow_schema(fields)
+    schema = convert.arrow_schema(fields, declare_not_null=True)  # else every column would get a companion
     stream = pa.RecordBatchReader.from_batches(
         schema, convert.record_batches(schema, fields, columns_of(positions))
     )

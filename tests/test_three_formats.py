@@ -75,6 +75,14 @@ def test_a_stored_table_goes_from_format_to_format(tmp_path: Path) -> None:
         previous = cs.open(tmp_path / name)
 
 
+@pytest.mark.parametrize("suffix", ENCODED.values())
+def test_columns_without_nulls_stay_plain_in_cstore(tmp_path: Path, suffix: str) -> None:
+    data = {"n": np.arange(3), "b": np.array([True, False, True])}
+    with cs.store(data, tmp_path / f"a.{suffix}") as table, cs.store(table, tmp_path / "b.cstore") as plain:
+        assert plain.frame().dtypes.map(str).to_dict() == {"n": "int64", "b": "bool"}
+        assert [column["name"] for column in cs.schema(tmp_path / "b.cstore")] == ["n", "b"]
+
+
 def test_nulls_survive(path: Path) -> None:
     data = pd.DataFrame({"n": pd.array([1, None, 3], "Int64"), "t": ["a", None, ""]})
     with cs.store(data, path) as table:
