@@ -128,14 +128,16 @@ def test_a_worker_opens_each_file_once(client, tmp_path):
             )
         )
 
+    client.wait_for_workers(2, timeout=60)  # one that was killed before is started again by and by
     client.run(listen)
     df = read_colstore([str(p) for p in paths], blocksize=100)
     assert df.npartitions > 10
     for _ in range(2):
         assert client.compute(df[df.id >= 0]["x"] * 2).result(timeout=60).tolist() == (data["x"] * 2).tolist()
         assert client.compute(df.id.sum()).result(timeout=60) == data["id"].sum()
-    opened = client.run(lambda: __import__("sys").opened)
-    for names in opened.values():
+    opened = client.run(lambda: getattr(__import__("sys"), "opened", None))
+    assert any(opened.values())
+    for names in filter(None, opened.values()):
         assert len(names) == len(set(names)) <= len(paths)
     budgets = client.run(lambda: __import__("colstore_io.threads", fromlist=["budget"]).budget())
     assert set(budgets.values()) == {1}
