@@ -321,26 +321,11 @@ def create(
     The options are those of `store`. Files of encoded formats appear when the writer is closed; only the writers of
     `.cstore` files, and those that `update` gives, have a `commit`.
     """
-    _refuse_mode("create", options)
-    kind = _format_name(path, format)
-    if kind != "cstore":
-        _refuse_options(
-            kind,
-            statistics=statistics,
-            strings=strings != "unicode",
-            string_width=string_width,
-            attrs=attrs,
-            column_attrs=column_attrs,
-        )
-        return encoded.EncodedWriter(
-            path, kind, mode="create", nullable=nullable, storage_options=storage_options, **options
-        )
-    _refuse_encoder_options("create", options)
-    if options:
-        raise TypeError(f"create() of a .cstore file takes no option {next(iter(options))!r}")
-    return writing.Writer(
+    return _new_writer(
         path,
-        mode="create",
+        "create",
+        format,
+        options,
         statistics=statistics,
         strings=strings,
         string_width=string_width,
@@ -368,26 +353,11 @@ def recreate(
 
     Readers see the old file until the first commit; open ones keep it after that too. The options are those of `store`.
     """
-    _refuse_mode("recreate", options)
-    kind = _format_name(path, format)
-    if kind != "cstore":
-        _refuse_options(
-            kind,
-            statistics=statistics,
-            strings=strings != "unicode",
-            string_width=string_width,
-            attrs=attrs,
-            column_attrs=column_attrs,
-        )
-        return encoded.EncodedWriter(
-            path, kind, mode="recreate", nullable=nullable, storage_options=storage_options, **options
-        )
-    _refuse_encoder_options("recreate", options)
-    if options:
-        raise TypeError(f"recreate() of a .cstore file takes no option {next(iter(options))!r}")
-    return writing.Writer(
+    return _new_writer(
         path,
-        mode="recreate",
+        "recreate",
+        format,
+        options,
         statistics=statistics,
         strings=strings,
         string_width=string_width,
@@ -395,6 +365,33 @@ def recreate(
         attrs=attrs,
         column_attrs=column_attrs,
         storage_options=storage_options,
+    )
+
+
+def _new_writer(
+    path: Any,
+    mode: Literal["create", "recreate"],
+    format: str | None,
+    options: Mapping[str, Any],
+    *,
+    strings: Literal["unicode", "bytes"],
+    nullable: Sequence[str] | bool | None,
+    storage_options: Mapping[str, Any] | None,
+    **table: Any,
+) -> writing.Writer | encoded.EncodedWriter:
+    """Return the writer of a new file; `table` are the options of `.cstore` files alone."""
+    _refuse_mode(mode, options)
+    kind = _format_name(path, format)
+    if kind != "cstore":
+        _refuse_options(kind, strings=strings != "unicode", **table)
+        return encoded.EncodedWriter(
+            path, kind, mode=mode, nullable=nullable, storage_options=storage_options, **options
+        )
+    _refuse_encoder_options(mode, options)
+    if options:
+        raise TypeError(f"{mode}() of a .cstore file takes no option {next(iter(options))!r}")
+    return writing.Writer(
+        path, mode=mode, strings=strings, nullable=nullable, storage_options=storage_options, **table
     )
 
 

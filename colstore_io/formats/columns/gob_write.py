@@ -1,6 +1,6 @@
 """The footer as bytes: one gob stream, identical to what the format's own library writes (columns.md 8.1-8.3, 8.5).
 
-Nothing of gob is here but what a footer needs; its seven type definitions never change and stand here as a constant.
+Nothing of gob is here but what a footer needs; its seven type definitions never change: `gob.PREFIX`.
 """
 
 from __future__ import annotations
@@ -8,24 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["PREFIX", "ColumnEntry", "ChunkEntry", "GroupEntry", "footer_bytes"]  # noqa: RUF022
+from .gob import PREFIX
 
-PREFIX = bytes.fromhex(
-    "2e7f03010106466f6f74657201ff800001020106536368656d6101ff8400010952"
-    "6f7747726f75707301ff8c00000025ff83020101165b5d636f6c756d6e732e436f"
-    "6c756d6e536368656d6101ff840001ff82000039ff810301010c436f6c756d6e53"
-    "6368656d6101ff8200010301044e616d65010c0001045479706501060001084e75"
-    "6c6c61626c65010200000025ff8b020101165b5d636f6c756d6e732e526f774772"
-    "6f75704d65746101ff8c0001ff86000042ff850301010c526f7747726f75704d65"
-    "746101ff8600010301074e756d526f7773010600010a427974654f666673657401"
-    "04000107436f6c756d6e7301ff8a00000020ff89020101115b5d636f6c756d6e73"
-    "2e436f6c4d65746101ff8a0001ff880000ff86ff8703010107436f6c4d65746101"
-    "ff88000109010a427974654c656e67746801040001094e756c6c436f756e740106"
-    "0001064d696e56616c010a0001064d617856616c010a0001064d696e4c656e0106"
-    "0001064d61784c656e0106000108456e636f64696e67010600010"
-    "8436f6d70726573730106000109546f6b656e697a65720104000000"
-)
-"""Definitions of the types 64 to 70 (section 8.5)."""
+__all__ = ["PREFIX", "ColumnEntry", "ChunkEntry", "GroupEntry", "footer_bytes"]  # noqa: RUF022
 
 
 @dataclass(frozen=True, slots=True)
