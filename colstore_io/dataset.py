@@ -253,7 +253,7 @@ class Source:
         return maps
 
     def refuse_overlap(self, out: Sequence[NDArray[Any]]) -> None:
-        """Raise `ValueError` where an output is part of a file in memory: reading would change what is still to be read.
+        """Raise `ValueError` where an output is part of a file in memory: what is read would change what is to be read.
 
         Files on disk are mapped read-only by ourselves, where no array of a caller's can be.
         """
