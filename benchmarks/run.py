@@ -59,6 +59,8 @@ def _source(kind: str, system: System, writer: System, bench: Bench) -> Any:
         return system.open_encoded(bench.encoded(system, table))
     if form == "encoded_path":
         return bench.encoded_file(system, table)
+    if writer.write is None:
+        return None
     if kind == "alone_path":
         return bench.alone_file(system, writer)
     if kind in ("file", "path"):
