@@ -232,9 +232,7 @@ def test_any_value_is_read_like_its_twin_reads_it(body):
     stream = PREFIX + value_of(body)
     found = read_stream(memoryview(stream), path="f", base=0)
     one, other = (
-        module.parse_footer(
-            stream, found.start, found.stop, module.FooterTypes(*found.tables.arguments())
-        )
+        module.parse_footer(stream, found.start, found.stop, module.FooterTypes(*found.tables.arguments()))
         for module in (decode, twins)
     )
     assert one[:2] == other[:2]
