@@ -262,9 +262,7 @@ def _small_limit(key: Key, names: Callable[[Bench], list[str]]) -> dict[str, Any
 
 
 def _add_reads(prefix: str, group: str, source: str) -> None:
-    def rows(
-        name: str, key: Key, column: str = "a", limits: Any = _limits, known: bool = False
-    ) -> None:
+    def rows(name: str, key: Key, column: str = "a", limits: Any = _limits, known: bool = False) -> None:
         add(
             prefix + name,
             group,
@@ -439,8 +437,14 @@ _add_probed(
 def _import_seconds(statements: str) -> float:
     """Return how long `statements` take in a fresh interpreter, whose own start is not counted."""
     timed = f"import time; begin = time.perf_counter()\n{statements}\nprint(time.perf_counter() - begin)"
+    # An installed package comes with its bytecode.
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", timed], capture_output=True, text=True, check=True
+        [sys.executable, "-W", "ignore", "-c", timed],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
     )
     return float(run.stdout)
 
