@@ -54,6 +54,7 @@ COLOURS = {  # Okabe-Ito, told apart by colour-blind readers too; limits are hol
     "parquet_zstd9": "#e69f00",
     "h5py": "#999999",
     "raw": "#b15928",
+    "vortex": "#e69f00",
     "zarr": "#e69f00",
     # codecs of the family colbin, which meet none of the above
     "msgspec_array": "#d55e00",
@@ -69,6 +70,7 @@ COLOURS = {  # Okabe-Ito, told apart by colour-blind readers too; limits are hol
     "parquet_delta": "#cc79a7",
     "limit": "#000000",
     "limit_c": "#000000",
+    "limit_map": "#000000",
 }
 LABELS = {
     "ours": "colstore_io",
@@ -76,6 +78,7 @@ LABELS = {
     "ours_indexed": "colstore_io with an index",
     "ours_samefile": "colstore_io on colstore's file",
     "colstore": "colstore 0.5.1",
+    "limit_map": "limit_map: addresses known",
 }
 LEFT, WIDTH, LINE, TOP, BOTTOM, RIGHT = 250, 520, 24, 56, 40, 30
 
