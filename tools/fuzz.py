@@ -47,7 +47,8 @@ MEMORY_BYTES = 1 << 30
 """Address space that a process may take besides what it had before the first input."""
 MAX_INPUT = 1 << 14
 HANG_SECONDS = 60
-"""Without a new input for so long, the process is ended."""
+"""Without a new input for so long, the process is ended; before the first one, and in sanitized runs, it has ten times
+as long."""
 CRASHES = Path("build") / "fuzz"
 SANITIZED = "FUZZ_SANITIZED"
 """Environment variable of sanitized runs (tools/sanitize.py): inputs may take ten times as long, and the address space
@@ -341,6 +342,7 @@ def supervise(arguments: argparse.Namespace, targets: list[str], folder: Path) -
 def _watch(command: list[str], slot: Slot) -> int:
     """Run a worker; one that makes no progress is killed."""
     process = subprocess.Popen(command)
+    patience = HANG_SECONDS * (10 if os.environ.get(SANITIZED) else 1)
     last, since = -1, time.monotonic()
     try:
         while True:
@@ -350,7 +352,7 @@ def _watch(command: list[str], slot: Slot) -> int:
                 count = slot.read()[0]
                 if count != last:
                     last, since = count, time.monotonic()
-                elif time.monotonic() - since > HANG_SECONDS:
+                elif time.monotonic() - since > (patience if count else 10 * HANG_SECONDS):
                     process.kill()
                     return process.wait()
     except BaseException:

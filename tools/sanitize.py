@@ -159,7 +159,9 @@ def run_python(cc: list[str], package: Path) -> bool:
         return False
     files = list(dict.fromkeys(file for files in KERNEL_TESTS.values() for file in files))
     # Slow tests are of sizes and times, which teach a sanitizer nothing.
-    options = ["-q", "-p", "no:cacheprovider", "--timeout=600", "-m", "not slow and not service"]
+    # Hypothesis' profile "ci" sets no time for an example: all is slower here.
+    options = ["-q", "-p", "no:cacheprovider", "--timeout=600", "--hypothesis-profile=ci"]
+    options += ["-m", "not slow and not service"]
     return run([sys.executable, "-m", "pytest", *options, *files], environment)
 
 
