@@ -1,0 +1,318 @@
+"""Tables as virtual Zarr arrays: how rows are cut into chunks, and where each chunk lies.
+
+A column of a record is one run of values (cstore.md 6), so any range of its rows is a chunk. Zarr wants chunks of one
+length, all of them stored in full. The last one of a column is as a rule shorter: it is read past its end, into the
+next column, and what was read too much is cut off by Zarr (integrations.md 5.3). Only at the end of the file there is
+nothing to read; so the length is chosen such that this does not happen, or the chunk is copied.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._zarr_model import (
+    INLINE,
+    Description,
+    FileVersion,
+    Options,
+    Skipped,
+    VirtualArray,
+    VirtualGroup,
+)
+from ._zarr_values import INSTEAD, Values, bad_name, fill_value_of, json_attributes, values_of
+
+if TYPE_CHECKING:
+    from colstore_io.dataset import Source
+    from colstore_io.fields import Field
+
+__all__ = ["Records", "choose_rows", "describe_table"]
+
+_SPREAD = 2
+"""Chunks have at least a half and at most twice the bytes that were asked for, if there is a length that fits."""
+
+_WIDE_SPREAD = 64
+"""If there is none, this much smaller ones are taken before a chunk is copied."""
+
+_MAX_CANDIDATES = 1 << 20
+
+_WHOLE_COLUMN_BYTES = 256 << 20
+"""The longest column that is one chunk, where nothing else is possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The records of a table that have rows, as far as cutting them depends on it.
+
+    Attributes
+    ----------
+    n_rows : int
+    starts : ndarray of int64
+        First row of each record; the first is 0.
+    last : tuple of int
+        Of the last record: its first row, the file offset of its body, and where the committed bytes of its file end.
+    """
+
+    n_rows: int
+    starts: NDArray[np.int64]
+    last: tuple[int, int, int]
+
+    @property
+    def step(self) -> int:
+        """Every chunk length that divides this begins a chunk with every record; 0 when any length does."""
+        return math.gcd(*self.starts[1:].tolist()) if len(self.starts) > 1 else 0
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all records but the last have the same number of rows."""
+        return len(self.starts) < 3 or bool((np.diff(self.starts) == self.starts[1]).all())
+
+    def overruns(self, rows: Any, prefix: int, itemsize: int) -> Any:
+        """Return whether the last chunk of `rows` rows of a column ends behind the committed bytes; array or bool."""
+        first, body, end = self.last
+        begin = (self.n_rows - 1) // rows * rows - first
+        return body + (self.n_rows - first) * prefix + (begin + rows) * itemsize > end
+
+
+def choose_rows(records: Records, columns: Sequence[tuple[int, int]], options: Options) -> int:
+    """Return how many rows the chunks of all columns have.
+
+    Parameters
+    ----------
+    records : Records
+    columns : sequence of (prefix, itemsize)
+        Of the columns that are described.
+    options : Options
+
+    Returns
+    -------
+    int
+        At least 1, and at most the rows of the table if that has any. Near ``chunk_bytes`` of the widest column, and
+        such that as few columns as possible need a copy of their last chunk.
+
+    Raises
+    ------
+    ValueError
+        If records begin where no chunk of ``chunk_rows`` begins; if records are of different lengths, and what they
+        have in common is shorter than ``smallest_chunk``.
+    """
+    n_rows, step = records.n_rows, records.step
+    if n_rows == 0:
+        return int(options.chunk_rows or 1)
+    if options.chunk_rows is not None:
+        rows = min(int(options.chunk_rows), n_rows)
+        if step % rows:
+            raise ValueError(
+                f"chunk_rows={options.chunk_rows} would put two records into one chunk: records begin at multiples of "
+                f"{step} rows, so it must divide {step}"
+            )
+        return rows
+    if step and not records.uniform and step < options.smallest_chunk:
+        raise ValueError(
+            f"the records of this table have different numbers of rows, which have only {step} in common; Zarr needs "
+            f"chunks of one length. Rewrite it with records of equal length, choose chunk_rows={step}, or {INSTEAD}"
+        )
+    widest = max([itemsize for _, itemsize in columns], default=1)
+    target = max(1.0, options.chunk_bytes / widest)
+    candidates = _candidates(n_rows, step, target)
+    copies = np.zeros(len(candidates), np.int64)
+    for prefix, itemsize in columns:
+        copies += np.where(records.overruns(candidates, prefix, itemsize), candidates * itemsize, 0)
+    distance = np.abs(np.log(candidates / target))
+    near = distance <= math.log(_SPREAD) * (1 + 1e-9)
+    # Fewest copied bytes first, but not by very small chunks; then within the wanted spread, then nearest.
+    if (copies > 0).all() and near.any():
+        copies = np.where(near, copies, np.iinfo(np.int64).max)
+    order = np.lexsort((distance, ~near, copies))
+    return int(candidates[order[0]])
+
+
+def _candidates(n_rows: int, step: int, target: float) -> NDArray[np.int64]:
+    """Return chunk lengths from which to choose: divisors of `step`, else what cuts the rows nearly evenly."""
+    whole = step or n_rows
+    fewest = max(1, math.ceil(whole / (target * _SPREAD)))
+    most = max(fewest, int(whole / target * _WIDE_SPREAD))
+    parts = np.arange(fewest, min(most, fewest + _MAX_CANDIDATES, whole) + 1, dtype=np.int64)
+    if step:
+        parts = parts[step % parts == 0]
+        lengths = step // parts
+    else:
+        lengths = -(-n_rows // parts)
+    return lengths if lengths.size else np.array([whole], np.int64)
+
+
+def describe_table(source: Source, options: Options, spelling: str) -> Description:
+    """Describe an open table.
+
+    Parameters
+    ----------
+    source : Source
+    options : Options
+    spelling : str
+        Of the table, for messages.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        If the files are of a format whose chunks are encoded.
+    ColumnNotFoundError
+        If a column is unknown.
+    ValueError
+        If a column that was asked for cannot be described, or the rows cannot be cut.
+    """
+    from colstore_io.errors import UnsupportedFeatureError
+
+    plan, schema = source.plan, source.schema
+    if source.encoded:
+        raise UnsupportedFeatureError(
+            f"a {plan.format} file holds encoded columns, which no codec of Zarr reads; {INSTEAD}, or copy the data "
+            "with Dataset.to_zarr",
+            path=spelling,
+        )
+    if options.group is not None:
+        raise ValueError("group= is for grid containers, and this is a table")
+    attrs, skipped = json_attributes(schema.attrs, "")
+    wanted: list[tuple[int, Values]] = []
+    for name in schema.names if options.names is None else options.names:
+        position = schema.index(name)
+        found = _values(schema.fields[position], asked=options.names is not None, text=options.text)
+        if isinstance(found, Values):
+            wanted.append((position, found))
+        elif options.names is not None:
+            raise ValueError(f"column {name!r} cannot be shown as a Zarr array: {found}")
+        else:
+            skipped.append(Skipped(name, found))
+    records = _records(source)
+    columns = [
+        (_prefix_in_last(source, position), schema.fields[position].dtype.itemsize) for position, _ in wanted
+    ]
+    rows = choose_rows(records, columns, options)
+    arrays = {}
+    for (position, values), (prefix, itemsize) in zip(wanted, columns, strict=True):
+        own_attrs, lost = json_attributes(schema.fields[position].attrs, schema.names[position])
+        skipped += lost
+        own_rows = rows
+        copied = records.n_rows > 0 and records.overruns(rows, prefix, itemsize)
+        if copied and rows * itemsize > options.inline_bytes:
+            own_rows = _without_copy(records, itemsize, options)
+            copied = False
+            if own_rows is None:
+                reason = (
+                    f"its last chunk of {rows} rows would end behind the end of the file. A number of rows that "
+                    "divides the table's would not, nor would a column that is not the last; or write references to a "
+                    "file, which hold a copy of that chunk"
+                )
+                if options.names is not None:
+                    raise ValueError(
+                        f"column {schema.names[position]!r} cannot be shown as a Zarr array: {reason}"
+                    )
+                skipped.append(Skipped(schema.names[position], reason))
+                continue
+        arrays[schema.names[position]] = _array(
+            source, position, values, {**own_attrs, **values.attrs}, own_rows, copied, options.row_dim
+        )
+    files = tuple(
+        FileVersion(_url_of(file), file.size, file.token or None) for file in source.files
+    )
+    return Description({"/": VirtualGroup(attrs, arrays)}, files, tuple(skipped))
+
+
+def _url_of(file: Any) -> str:
+    if file.location is None:
+        raise ValueError("references need files with an address: give a path or URL, not contents or a file object")
+    return url_of(file.location)
+
+
+def url_of(location: Any) -> str:
+    """Return what is written into references for a file: a plain path on this machine, else its URL.
+
+    Raises
+    ------
+    ValueError
+        For a chain of URLs.
+    """
+    if location.local_path is not None:
+        return str(location.local_path)
+    if "::" in location.url:
+        raise ValueError(
+            "references hold plain URLs, not chains of them: name the file itself, without a cache or an archive around it"
+        )
+    return str(location.url)
+
+
+def _values(field: Field, *, asked: bool, text: bool) -> Values | str:
+    """Return how a column is described, or the reason why it cannot be."""
+    bad = bad_name(field.name)
+    if bad is not None:
+        return bad
+    if field.nullable or field.variable:
+        return f"it is nullable or of variable length, for which Zarr has no layout; {INSTEAD}"
+    if field.dtype.str[1:] == "S1" and not asked:
+        return "xarray would join a column of single characters to one text; ask for it by name"
+    return values_of(field.dtype, field.attrs, text=text or asked)
+
+
+def _records(source: Source) -> Records:
+    segments = source.plan.segments
+    filled = np.flatnonzero(segments.rows)
+    if not filled.size:
+        return Records(0, np.zeros(1, np.int64), (0, 0, 0))
+    last = int(filled[-1])
+    end = source.plan.files[int(segments.file[last])].committed_end
+    return Records(
+        segments.n_rows,
+        segments.row_start[:-1][filled],
+        (int(segments.row_start[last]), int(segments.body_start[last]), end),
+    )
+
+
+def _prefix_in_last(source: Source, position: int) -> int:
+    plan = source.plan
+    filled = np.flatnonzero(plan.segments.rows)
+    number = int(plan.segments.file[filled[-1]]) if filled.size else 0
+    return plan.layouts[plan.files[number].layout].prefix((position, False)) if plan.files else 0
+
+
+def _without_copy(records: Records, itemsize: int, options: Options) -> int | None:
+    """Return the rows of the chunks of one column of which nothing may be copied: all of them, if that will do."""
+    one_record = len(records.starts) == 1
+    if options.chunk_rows is None and one_record and records.n_rows * itemsize <= _WHOLE_COLUMN_BYTES:
+        return records.n_rows
+    return None
+
+
+def _array(
+    source: Source, position: int, values: Values, attrs: dict[str, Any], rows: int, copied: bool, dim: str
+) -> VirtualArray:
+    segments = source.plan.segments
+    n_rows, itemsize = segments.n_rows, values.dtype.itemsize
+    first = np.arange(0, n_rows, rows, dtype=np.int64)
+    owner = segments.locate(first)
+    offsets = source.chunk_offsets((position, False))
+    offset = offsets[owner] + (first - segments.row_start[owner]) * itemsize
+    file = segments.file[owner].astype(np.int32)
+    inline: dict[tuple[int, ...], bytes] = {}
+    if copied:
+        last = len(first) - 1
+        inline[last,] = _padded(source, position, int(first[last]), rows)
+        file[last], offset[last] = INLINE, 0
+    fill_value = fill_value_of(attrs, values.dtype)
+    name = source.schema.names[position]
+    return VirtualArray(
+        name, values.dtype, (n_rows,), (rows,), (dim,), attrs, fill_value, file, offset, inline
+    )
+
+
+def _padded(source: Source, position: int, first: int, rows: int) -> bytes:
+    """Read the last rows of a column, from `first` on, as a whole chunk: in their stored byte order, then zeros."""
+    from colstore_io.plain import read_stored
+    from colstore_io.selection import normalise
+
+    values = read_stored(source, normalise(slice(first, source.n_rows), source.n_rows), position)
+    dtype = source.schema.fields[position].dtype
+    return values.astype(dtype, copy=False).tobytes().ljust(rows * dtype.itemsize, b"\0")
