@@ -35,6 +35,11 @@ def manifest_store(described: Description, registry: Any) -> Any:
 
 
 def _uri(url: str) -> str:
+    if "#" in url or "?" in url:
+        raise ValueError(
+            f"VirtualiZarr takes '#' and '?' for the end of a path, so it cannot read {url}; rename the file, or use "
+            "kerchunk_references"
+        )
     return url if "://" in url else f"file://{url}"
 
 
@@ -59,7 +64,7 @@ def _array(array: VirtualArray, paths: NDArray[Any]) -> Any:
     if not paths.size:
         paths = np.array([""], np.dtypes.StringDType())
     manifest = ChunkManifest.from_arrays(
-        paths=np.asarray(paths[array.file]),
+        paths=np.asarray(paths[array.file], paths.dtype),  # of a scalar, indexing makes a str
         offsets=array.offset.astype(np.uint64),
         lengths=np.full(array.offset.shape, array.chunk_bytes, np.uint64),
         validate_paths=False,
@@ -140,7 +145,9 @@ class RegistryFileSystem(AbstractFileSystem):
             {"name": f"{base}/{name.rstrip('/').rpartition('/')[2]}", "size": 0, "type": "directory"}
             for name in found["common_prefixes"]
         ]
-        entries += [_described(item, f"{base}/{item['path'].rpartition('/')[2]}") for item in found["objects"]]
+        entries += [
+            _described(item, f"{base}/{item['path'].rpartition('/')[2]}") for item in found["objects"]
+        ]
         return entries
 
 

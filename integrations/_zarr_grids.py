@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Cut", "cut_of", "describe_grid"]
 
+_FEW_CHUNKS = 1 << 10
+"""Up to so many chunks of an array may be of any size: coordinates are short."""
+
 _SMALL_COPY_BYTES = 1 << 20
 """Copies up to this size are made rather than chunks cut smaller so that none is needed."""
 
@@ -68,14 +71,16 @@ def cut_of(axes: Sequence[Axis], dims: Sequence[str], *, exact: bool, smallest: 
     exact : bool
         No chunk may be shorter than the others, not even the last along the leading dimension.
     smallest : int
-        Values of the smallest piece into which a stored chunk may be cut.
+        Values of the smallest piece into which stored chunks may be cut, unless there are only few.
     """
     longest = [max((length for length, _ in axis.runs), default=1) for axis in axes]
     along = next((d for d, length in enumerate(longest) if length > 1), max(len(axes) - 1, 0))
     chunks = list(longest)
     for d, axis in enumerate(axes):
         if d != along and axis.length and not axis.uniform:
-            return f"its chunks along {dims[d]!r} are of different lengths; {INSTEAD}, or compact the container"
+            return (
+                f"its chunks along {dims[d]!r} are of different lengths; {INSTEAD}, or compact the container"
+            )
     if not axes:
         return Cut((), 0, np.zeros(1, np.int64), np.zeros(1, np.int64))
     axis = axes[along]
@@ -83,7 +88,8 @@ def cut_of(axes: Sequence[Axis], dims: Sequence[str], *, exact: bool, smallest: 
     bounds = edges[1:] if exact else edges[1:-1]
     if bounds.size:
         chunks[along] = int(np.gcd.reduce(bounds))
-    if 0 < chunks[along] < longest[along] and math.prod(chunks) < smallest:
+    pieces = math.prod(-(-axis.length // n) for axis, n in zip(axes, chunks, strict=True))
+    if chunks[along] < longest[along] and math.prod(chunks) < smallest and pieces > _FEW_CHUNKS:
         return (
             f"its chunks along {dims[along]!r} are of different lengths, which have only {chunks[along]} in common; "
             f"{INSTEAD}, or compact the container"
@@ -126,7 +132,9 @@ def describe_grid(container: Container, options: Options) -> Description:
     if unknown:
         known = ", ".join(map(repr, container.group(root).variables))
         raise KeyError(f"no variable {sorted(unknown)[0]!r} in {container.place.spelling}; there are {known}")
-    ordered = {path: groups[path] for path in sorted(groups, key=lambda path: path.count("/") if path != "/" else 0)}
+    ordered = {
+        path: groups[path] for path in sorted(groups, key=lambda path: path.count("/") if path != "/" else 0)
+    }
     return Description(ordered, files.versions(), tuple(skipped))
 
 
@@ -168,7 +176,10 @@ class _Files:
             try:
                 entries = storage.list_names(self.container.place)
                 self._listed = {entry.name: (entry.size, entry.token) for entry in entries}
-            except (OSError, NotImplementedError):  # a server that lists nothing: believed until chunks are read
+            except (
+                OSError,
+                NotImplementedError,
+            ):  # a server that lists nothing: believed until chunks are read
                 self._listed = {}
         if "/" in member.path or not self._listed:
             source.file(member.path, member.size, variable)
@@ -177,7 +188,9 @@ class _Files:
         if size == -1:
             raise source.damaged(variable, member.path, "is not there")
         if size is not None and size < member.size:
-            raise source.damaged(variable, member.path, f"was cut short: {size} of {member.size} bytes are left")
+            raise source.damaged(
+                variable, member.path, f"was cut short: {size} of {member.size} bytes are left"
+            )
         return member.size if size is None else size, token
 
     def versions(self) -> tuple[FileVersion, ...]:

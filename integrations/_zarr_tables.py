@@ -216,15 +216,15 @@ def describe_table(source: Source, options: Options, spelling: str) -> Descripti
         arrays[schema.names[position]] = _array(
             source, position, values, {**own_attrs, **values.attrs}, own_rows, copied, options.row_dim
         )
-    files = tuple(
-        FileVersion(_url_of(file), file.size, file.token or None) for file in source.files
-    )
+    files = tuple(FileVersion(_url_of(file), file.size, file.token or None) for file in source.files)
     return Description({"/": VirtualGroup(attrs, arrays)}, files, tuple(skipped))
 
 
 def _url_of(file: Any) -> str:
     if file.location is None:
-        raise ValueError("references need files with an address: give a path or URL, not contents or a file object")
+        raise ValueError(
+            "references need files with an address: give a path or URL, not contents or a file object"
+        )
     return url_of(file.location)
 
 

@@ -73,7 +73,11 @@ def values_of(dtype: np.dtype[Any], attrs: Mapping[str, Any], *, text: bool) -> 
     """
     kind = dtype.kind
     if kind in "SU":
-        return Values(dtype) if text else f"it is text of fixed width; ask for it by name, or with text=True ({dtype})"
+        return (
+            Values(dtype)
+            if text
+            else f"it is text of fixed width; ask for it by name, or with text=True ({dtype})"
+        )
     if kind == "f" and dtype.itemsize > 8:
         return f"Zarr has no floats of {dtype.itemsize} bytes; {INSTEAD}"
     if kind not in "mM":

@@ -101,7 +101,7 @@ def kerchunk_references(
     -------
     dict
         Kerchunk's version 1, with metadata of Zarr 2. Open it with ``xarray.open_dataset("reference://",
-        engine="zarr", backend_kwargs={"consolidated": False, "storage_options": {"fo": references}})``.
+        engine="zarr", backend_kwargs={"storage_options": {"fo": references}})``.
 
     Raises
     ------
@@ -150,8 +150,8 @@ def write_references(
     ----------
     url : as in `kerchunk_references`
     path : path or URL
-        Of the JSON file. ``xarray.open_dataset("reference://", engine="zarr", backend_kwargs={"consolidated": False,
-        "storage_options": {"fo": path}})`` opens it.
+        Of the JSON file. ``xarray.open_dataset("reference://", engine="zarr", backend_kwargs={"storage_options":
+        {"fo": path}})`` opens it.
     target_options : mapping, optional
         Options of the file system of `path`.
     **options
@@ -400,22 +400,26 @@ def _spelling(table: Any) -> str:
 
 def _references(described: Description) -> dict[str, Any]:
     """Write a description down as kerchunk does: keys of a Zarr 2 store, metadata as JSON text."""
+    metadata: dict[str, Any] = {}
     refs: dict[str, Any] = {}
     urls = [file.url for file in described.files]
     for path, group in described.groups.items():
         prefix = "" if path == "/" else path.strip("/") + "/"
-        refs[f"{prefix}.zgroup"] = json.dumps({"zarr_format": 2})
-        refs[f"{prefix}.zattrs"] = json.dumps(described.root_attrs() if path == "/" else dict(group.attrs))
+        metadata[f"{prefix}.zgroup"] = {"zarr_format": 2}
+        metadata[f"{prefix}.zattrs"] = described.root_attrs() if path == "/" else dict(group.attrs)
         for array in group.arrays.values():
             own = f"{prefix}{array.name}/"
-            refs[f"{own}.zarray"] = json.dumps(_zarr_metadata(array))
-            refs[f"{own}.zattrs"] = json.dumps({**array.attrs, "_ARRAY_DIMENSIONS": list(array.dims)})
+            metadata[f"{own}.zarray"] = _zarr_metadata(array)
+            metadata[f"{own}.zattrs"] = {**array.attrs, "_ARRAY_DIMENSIONS": list(array.dims)}
             nbytes = array.chunk_bytes
             for index, number, offset in array.places():
                 refs[own + _key(index)] = [urls[number], offset, nbytes]
             for index, data in array.inline.items():
                 refs[own + _key(index)] = "base64:" + base64.b64encode(data).decode()
-    return refs
+    documents = {key: json.dumps(value) for key, value in metadata.items()}
+    # All metadata in one place: found without listing, which zarr 3.1 gets wrong for groups in groups.
+    documents[".zmetadata"] = json.dumps({"zarr_consolidated_format": 1, "metadata": metadata})
+    return {**documents, **refs}
 
 
 def _key(index: tuple[int, ...]) -> str:
@@ -437,5 +441,3 @@ def _zarr_metadata(array: VirtualArray) -> dict[str, Any]:
         "order": "C",
         "dimension_separator": ".",
     }
-
-
