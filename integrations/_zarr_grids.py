@@ -258,8 +258,8 @@ def _variable(
     nbytes, cut, places = best
     if nbytes > options.inline_bytes:
         return (
-            f"some of its chunks at the edges are shorter than the others, and Zarr wants all in full, which would take "
-            f"copies of {nbytes} bytes; {INSTEAD}, or choose chunks that divide the dimensions when it is written"
+            f"some of its chunks at the edges are shorter than the others, and Zarr wants all in full, which would "
+            f"take copies of {nbytes} bytes; {INSTEAD}, or choose chunks that divide the dimensions when it is written"
         )
     return _array(variable, spec, stored, cut, places)
 

@@ -37,9 +37,15 @@ _SPREAD = 2
 """Chunks have at least a half and at most twice the bytes that were asked for, if there is a length that fits."""
 
 _WIDE_SPREAD = 64
-"""If there is none, this much smaller ones are taken before a chunk is copied."""
+"""If there is none, ones smaller by up to this much are taken."""
 
 _MAX_CANDIDATES = 1 << 20
+
+_FEW_COPIED_BYTES = 1 << 20
+"""Copies of up to this many bytes of a table are not worth smaller chunks."""
+
+_REFERENCE_BYTES = 70
+"""What a chunk takes in a file of references, about; a copied byte takes 4/3."""
 
 _WHOLE_COLUMN_BYTES = 256 << 20
 """The longest column that is one chunk, where nothing else is possible."""
@@ -92,8 +98,8 @@ def choose_rows(records: Records, columns: Sequence[tuple[int, int]], options: O
     Returns
     -------
     int
-        At least 1, and at most the rows of the table if that has any. Near ``chunk_bytes`` of the widest column, and
-        such that as few columns as possible need a copy of their last chunk.
+        At least 1, and at most the rows of the table if that has any. Near ``chunk_bytes`` of the widest column,
+        such that no column needs a copy of its last chunk, or else few bytes are copied.
 
     Raises
     ------
@@ -124,12 +130,29 @@ def choose_rows(records: Records, columns: Sequence[tuple[int, int]], options: O
     for prefix, itemsize in columns:
         copies += np.where(records.overruns(candidates, prefix, itemsize), candidates * itemsize, 0)
     distance = np.abs(np.log(candidates / target))
-    near = distance <= math.log(_SPREAD) * (1 + 1e-9)
-    # Fewest copied bytes first, but not by very small chunks; then within the wanted spread, then nearest.
-    if (copies > 0).all() and near.any():
-        copies = np.where(near, copies, np.iinfo(np.int64).max)
-    order = np.lexsort((distance, ~near, copies))
-    return int(candidates[order[0]])
+    cheap = copies <= min(options.inline_bytes, _FEW_COPIED_BYTES)
+    near = cheap & (distance <= math.log(_SPREAD) * (1 + 1e-9))
+    if near.any():
+        return _nearest(candidates, distance, near, copies)
+    if cheap.any():
+        return _nearest(candidates, distance, cheap, copies)
+    even = math.gcd(step, n_rows)
+    if not options.inline_bytes and step and even >= options.smallest_chunk:
+        return even
+    written = copies * 4 / 3 + -(-n_rows // candidates) * len(columns) * _REFERENCE_BYTES
+    return int(candidates[written.argmin()])
+
+
+def _nearest(
+    candidates: NDArray[np.int64],
+    distance: NDArray[Any],
+    allowed: NDArray[np.bool_],
+    copies: NDArray[np.int64],
+) -> int:
+    """Return the candidate nearest to the target; one without copies, if there is one."""
+    free = allowed & (copies == 0)
+    order = np.where(free if free.any() else allowed, distance, np.inf)
+    return int(candidates[order.argmin()])
 
 
 def _candidates(n_rows: int, step: int, target: float) -> NDArray[np.int64]:
@@ -240,7 +263,8 @@ def url_of(location: Any) -> str:
         return str(location.local_path)
     if "::" in location.url:
         raise ValueError(
-            "references hold plain URLs, not chains of them: name the file itself, without a cache or an archive around it"
+            "references hold plain URLs, not chains of them: name the file itself, without a cache or an archive "
+            "around it"
         )
     return str(location.url)
 

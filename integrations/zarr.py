@@ -313,6 +313,7 @@ class ColstoreParser:
         if url.startswith("file://") or "://" not in url:
             path = _local_path(url)
         elif self.storage_options is None:
+            registry.resolve(url)  # says that it has no store before a file system wraps the error
             filesystem = RegistryFileSystem(registry)
         described = _describe(
             path,

@@ -30,6 +30,7 @@ def opened(path: Any, folder: Path, **options: Any) -> xr.Dataset:
     )
 
 
+@pytest.mark.filterwarnings("ignore:The specified chunks separate the stored chunks")  # they do, at no cost
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_tables(tmp_path, layout):
     data = columns()
