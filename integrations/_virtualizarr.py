@@ -63,8 +63,9 @@ def _array(array: VirtualArray, paths: NDArray[Any]) -> Any:
     )
     if not paths.size:
         paths = np.array([""], np.dtypes.StringDType())
+    located: Any = np.asarray(paths[array.file], paths.dtype)  # of a scalar, indexing makes a str
     manifest = ChunkManifest.from_arrays(
-        paths=np.asarray(paths[array.file], paths.dtype),  # of a scalar, indexing makes a str
+        paths=located,
         offsets=array.offset.astype(np.uint64),
         lengths=np.full(array.offset.shape, array.chunk_bytes, np.uint64),
         validate_paths=False,
@@ -88,7 +89,7 @@ def _encoded_fill_value(value: Any, dtype: np.dtype[Any]) -> Any:
     return FillValueCoder.encode(value, dtype)
 
 
-class RegistryFileSystem(AbstractFileSystem):
+class RegistryFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type marker
     """The object stores of a registry as one read-only file system, whose paths are whole URLs.
 
     So headers are read with the stores, and the credentials, with which chunks will be.

@@ -283,18 +283,17 @@ def _array(
         full[tuple(slice(0, n) for n in part.shape)] = part
         inline[index] = full.tobytes()
     attrs = {**json_attributes(spec.attrs, spec.name)[0], **values.attrs}
-    fill_value = fill_value_of(attrs, values.dtype)
     return VirtualArray(
-        spec.name,
-        values.dtype,
-        spec.shape,
-        cut.chunks,
-        spec.dims,
-        attrs,
-        fill_value,
-        np.where(copied, np.int32(INLINE), file),
-        np.where(copied, 0, offset),
-        inline,
+        name=spec.name,
+        dtype=values.dtype,
+        shape=spec.shape,
+        chunks=cut.chunks,
+        dims=spec.dims,
+        fill_value=fill_value_of(attrs, values.dtype),
+        attrs=attrs,
+        file=np.where(copied, np.int32(INLINE), file),
+        offset=np.where(copied, 0, offset),
+        inline=inline,
     )
 
 
@@ -309,7 +308,8 @@ def _places(
     if all(spec.shape):
         _locate(variable, spec, files, file, offset, ends)
     if spec.dims:
-        file, offset, ends = (table.take(cut.owner, axis=cut.along) for table in (file, offset, ends))
+        file = file.take(cut.owner, axis=cut.along)
+        offset, ends = (table.take(cut.owner, axis=cut.along) for table in (offset, ends))
         behind = math.prod(cut.chunks[cut.along + 1 :]) * itemsize
         shape = [-1 if d == cut.along else 1 for d in range(len(counts))]
         offset = offset + (cut.start * behind).reshape(shape)

@@ -30,6 +30,7 @@ from ._zarr_values import INSTEAD, Values, bad_name, fill_value_of, json_attribu
 if TYPE_CHECKING:
     from colstore_io.dataset import Source
     from colstore_io.fields import Field
+    from colstore_io.plan import FileLayout
 
 __all__ = ["Records", "choose_rows", "describe_table"]
 
@@ -200,47 +201,71 @@ def describe_table(source: Source, options: Options, spelling: str) -> Descripti
     if options.group is not None:
         raise ValueError("group= is for grid containers, and this is a table")
     attrs, skipped = json_attributes(schema.attrs, "")
-    wanted: list[tuple[int, Values]] = []
+    records, last_layout = _records(source)
+    columns: list[_Column] = []
     for name in schema.names if options.names is None else options.names:
         position = schema.index(name)
         found = _values(schema.fields[position], asked=options.names is not None, text=options.text)
         if isinstance(found, Values):
-            wanted.append((position, found))
-        elif options.names is not None:
-            raise ValueError(f"column {name!r} cannot be shown as a Zarr array: {found}")
+            prefix = 0 if last_layout is None else last_layout.prefix((position, False))
+            columns.append(_Column(name, position, found, prefix, found.dtype.itemsize))
         else:
-            skipped.append(Skipped(name, found))
-    records = _records(source)
-    columns = [
-        (_prefix_in_last(source, position), schema.fields[position].dtype.itemsize) for position, _ in wanted
-    ]
-    rows = choose_rows(records, columns, options)
+            skipped.append(_skipped(name, found, options))
+    rows = choose_rows(records, [(column.prefix, column.itemsize) for column in columns], options)
     arrays = {}
-    for (position, values), (prefix, itemsize) in zip(wanted, columns, strict=True):
-        own_attrs, lost = json_attributes(schema.fields[position].attrs, schema.names[position])
+    for column in columns:
+        own_rows, copied = _own_rows(records, column, rows, options)
+        if not own_rows:
+            skipped.append(_skipped(column.name, _NO_ROOM.format(rows=rows), options))
+            continue
+        own_attrs, lost = json_attributes(schema.fields[column.position].attrs, column.name)
         skipped += lost
-        own_rows = rows
-        copied = records.n_rows > 0 and records.overruns(rows, prefix, itemsize)
-        if copied and rows * itemsize > options.inline_bytes:
-            own_rows = _without_copy(records, itemsize, options)
-            copied = False
-            if own_rows is None:
-                reason = (
-                    f"its last chunk of {rows} rows would end behind the end of the file. A number of rows that "
-                    "divides the table's would not, nor would a column that is not the last; or write references to a "
-                    "file, which hold a copy of that chunk"
-                )
-                if options.names is not None:
-                    raise ValueError(
-                        f"column {schema.names[position]!r} cannot be shown as a Zarr array: {reason}"
-                    )
-                skipped.append(Skipped(schema.names[position], reason))
-                continue
-        arrays[schema.names[position]] = _array(
-            source, position, values, {**own_attrs, **values.attrs}, own_rows, copied, options.row_dim
-        )
+        own_attrs |= column.values.attrs
+        arrays[column.name] = _array(source, column, own_attrs, own_rows, copied, options.row_dim)
     files = tuple(FileVersion(_url_of(file), file.size, file.token or None) for file in source.files)
     return Description({"/": VirtualGroup(attrs, arrays)}, files, tuple(skipped))
+
+
+_NO_ROOM = (
+    "its last chunk of {rows} rows would end behind the end of the file, and may not be copied. Choose chunk_rows that "
+    "divide the number of rows, put another column behind it when the file is written, or use write_references, which "
+    "makes a copy of that chunk"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column that can be described.
+
+    Attributes
+    ----------
+    prefix : int
+        Bytes of a row before it, in the file with the last record.
+    """
+
+    name: str
+    position: int
+    values: Values
+    prefix: int
+    itemsize: int
+
+
+def _skipped(name: str, reason: str, options: Options) -> Skipped:
+    if options.names is not None:
+        raise ValueError(f"column {name!r} cannot be shown as a Zarr array: {reason}")
+    return Skipped(name, reason)
+
+
+def _own_rows(records: Records, column: _Column, rows: int, options: Options) -> tuple[int, bool]:
+    """Return the rows of the chunks of one column, 0 if it has none, and whether the last one must be copied."""
+    if not records.n_rows or not records.overruns(rows, column.prefix, column.itemsize):
+        return rows, False
+    if rows * column.itemsize <= options.inline_bytes:
+        return rows, True
+    one_record = len(records.starts) == 1
+    if options.chunk_rows is None and one_record and records.n_rows * column.itemsize <= _WHOLE_COLUMN_BYTES:
+        return records.n_rows, False
+    return 0, False
 
 
 def _url_of(file: Any) -> str:
@@ -281,54 +306,47 @@ def _values(field: Field, *, asked: bool, text: bool) -> Values | str:
     return values_of(field.dtype, field.attrs, text=text or asked)
 
 
-def _records(source: Source) -> Records:
-    segments = source.plan.segments
+def _records(source: Source) -> tuple[Records, FileLayout | None]:
+    """Return the records that have rows, and the layout of the file with the last of them."""
+    plan, segments = source.plan, source.plan.segments
     filled = np.flatnonzero(segments.rows)
     if not filled.size:
-        return Records(0, np.zeros(1, np.int64), (0, 0, 0))
+        return Records(0, np.zeros(1, np.int64), (0, 0, 0)), None
     last = int(filled[-1])
-    end = source.plan.files[int(segments.file[last])].committed_end
+    file = plan.files[int(segments.file[last])]
     return Records(
         segments.n_rows,
         segments.row_start[:-1][filled],
-        (int(segments.row_start[last]), int(segments.body_start[last]), end),
-    )
-
-
-def _prefix_in_last(source: Source, position: int) -> int:
-    plan = source.plan
-    filled = np.flatnonzero(plan.segments.rows)
-    number = int(plan.segments.file[filled[-1]]) if filled.size else 0
-    return plan.layouts[plan.files[number].layout].prefix((position, False)) if plan.files else 0
-
-
-def _without_copy(records: Records, itemsize: int, options: Options) -> int | None:
-    """Return the rows of the chunks of one column of which nothing may be copied: all of them, if that will do."""
-    one_record = len(records.starts) == 1
-    if options.chunk_rows is None and one_record and records.n_rows * itemsize <= _WHOLE_COLUMN_BYTES:
-        return records.n_rows
-    return None
+        (int(segments.row_start[last]), int(segments.body_start[last]), file.committed_end),
+    ), plan.layouts[file.layout]
 
 
 def _array(
-    source: Source, position: int, values: Values, attrs: dict[str, Any], rows: int, copied: bool, dim: str
+    source: Source, column: _Column, attrs: dict[str, Any], rows: int, copied: bool, dim: str
 ) -> VirtualArray:
     segments = source.plan.segments
-    n_rows, itemsize = segments.n_rows, values.dtype.itemsize
-    first = np.arange(0, n_rows, rows, dtype=np.int64)
+    first = np.arange(0, segments.n_rows, rows, dtype=np.int64)
     owner = segments.locate(first)
-    offsets = source.chunk_offsets((position, False))
-    offset = offsets[owner] + (first - segments.row_start[owner]) * itemsize
+    offset = source.chunk_offsets((column.position, False))[owner]
+    offset += (first - segments.row_start[owner]) * column.itemsize
     file = segments.file[owner].astype(np.int32)
     inline: dict[tuple[int, ...], bytes] = {}
     if copied:
         last = len(first) - 1
-        inline[last,] = _padded(source, position, int(first[last]), rows)
+        inline[last,] = _padded(source, column.position, int(first[last]), rows)
         file[last], offset[last] = INLINE, 0
-    fill_value = fill_value_of(attrs, values.dtype)
-    name = source.schema.names[position]
+    dtype = column.values.dtype
     return VirtualArray(
-        name, values.dtype, (n_rows,), (rows,), (dim,), attrs, fill_value, file, offset, inline
+        name=column.name,
+        dtype=dtype,
+        shape=(segments.n_rows,),
+        chunks=(rows,),
+        dims=(dim,),
+        fill_value=fill_value_of(attrs, dtype),
+        attrs=attrs,
+        file=file,
+        offset=offset,
+        inline=inline,
     )
 
 

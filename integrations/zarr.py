@@ -322,7 +322,8 @@ class ColstoreParser:
             storage_options=self.storage_options,
             filesystem=filesystem,
         )
-        return manifest_store(described, registry)
+        store: ManifestStore = manifest_store(described, registry)
+        return store
 
 
 def _local_path(url: str) -> str:
