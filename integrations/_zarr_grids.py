@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ._zarr_model import (
     INLINE,
+    MAX_CHUNKS,
     Description,
     FileVersion,
     Options,
@@ -67,17 +68,18 @@ def cut_of(axes: Sequence[Axis], dims: Sequence[str], *, exact: bool, smallest: 
     Parameters
     ----------
     axes : sequence of Axis
+        None of length 0.
     dims : sequence of str
     exact : bool
         No chunk may be shorter than the others, not even the last along the leading dimension.
     smallest : int
         Values of the smallest piece into which stored chunks may be cut, unless there are only few.
     """
-    longest = [max((length for length, _ in axis.runs), default=1) for axis in axes]
+    longest = [max(length for length, _ in axis.runs) for axis in axes]
     along = next((d for d, length in enumerate(longest) if length > 1), max(len(axes) - 1, 0))
     chunks = list(longest)
     for d, axis in enumerate(axes):
-        if d != along and axis.length and not axis.uniform:
+        if d != along and not axis.uniform:
             return (
                 f"its chunks along {dims[d]!r} are of different lengths; {INSTEAD}, or compact the container"
             )
@@ -94,9 +96,15 @@ def cut_of(axes: Sequence[Axis], dims: Sequence[str], *, exact: bool, smallest: 
             f"its chunks along {dims[along]!r} are of different lengths, which have only {chunks[along]} in common; "
             f"{INSTEAD}, or compact the container"
         )
+    if pieces > MAX_CHUNKS:
+        return _too_many(pieces)
     begin = np.arange(0, axis.length, chunks[along], dtype=np.int64)
     owner = np.searchsorted(edges, begin, side="right") - 1
     return Cut(tuple(chunks), along, owner, begin - edges[owner])
+
+
+def _too_many(chunks: int) -> str:
+    return f"it would have {chunks} chunks, more than {MAX_CHUNKS}; {INSTEAD}"
 
 
 def describe_grid(container: Container, options: Options) -> Description:
@@ -241,6 +249,10 @@ def _variable(
     if isinstance(values, str):
         return values
     stored = Values(values.dtype.newbyteorder("<"), values.attrs)
+    if not all(spec.shape):
+        return _without_values(spec, stored)
+    if spec.n_chunks > MAX_CHUNKS:
+        return _too_many(spec.n_chunks)
     best: tuple[int, Cut, Any] | None = None
     for exact in (False, True):
         cut = cut_of(spec.axes, spec.dims, exact=exact, smallest=options.smallest_chunk)
@@ -297,6 +309,23 @@ def _array(
     )
 
 
+def _without_values(spec: VariableSpec, values: Values) -> VirtualArray:
+    """Describe a variable with a dimension of length 0. How it was cut does not matter, and may be into anything."""
+    attrs = {**json_attributes(spec.attrs, spec.name)[0], **values.attrs}
+    grid = tuple(min(n, 1) for n in spec.shape)
+    return VirtualArray(
+        name=spec.name,
+        dtype=values.dtype,
+        shape=spec.shape,
+        chunks=tuple(max(n, 1) for n in spec.shape),
+        dims=spec.dims,
+        fill_value=fill_value_of(attrs, values.dtype),
+        attrs=attrs,
+        file=np.zeros(grid, np.int32),
+        offset=np.zeros(grid, np.int64),
+    )
+
+
 def _places(
     variable: GridVariable, spec: VariableSpec, files: _Files, cut: Cut, itemsize: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
@@ -305,8 +334,7 @@ def _places(
     file = np.zeros(counts, np.int32)
     offset = np.zeros(counts, np.int64)
     ends = np.zeros(counts, np.int64)
-    if all(spec.shape):
-        _locate(variable, spec, files, file, offset, ends)
+    _locate(variable, spec, files, file, offset, ends)
     if spec.dims:
         file = file.take(cut.owner, axis=cut.along)
         offset, ends = (table.take(cut.owner, axis=cut.along) for table in (offset, ends))
@@ -314,8 +342,6 @@ def _places(
         shape = [-1 if d == cut.along else 1 for d in range(len(counts))]
         offset = offset + (cut.start * behind).reshape(shape)
     copied = offset + math.prod(cut.chunks) * itemsize > ends
-    if not all(spec.shape):
-        copied[...] = False
     for d, (n, length) in enumerate(zip(cut.chunks, spec.shape, strict=True)):
         if d > cut.along and length % n:
             copied[tuple(-1 if d == other else slice(None) for other in range(copied.ndim))] = True

@@ -20,6 +20,7 @@ __all__ = [
     "FILES_ATTRIBUTE",
     "INLINE",
     "INLINE_BYTES",
+    "MAX_CHUNKS",
     "SMALLEST_CHUNK",
     "Description",
     "FileVersion",
@@ -28,6 +29,7 @@ __all__ = [
     "Skipped",
     "VirtualArray",
     "VirtualGroup",
+    "check_count",
 ]
 
 INLINE = -1
@@ -39,6 +41,9 @@ FILES_ATTRIBUTE = "colstore_io_references"
 CHUNK_BYTES = 8 << 20
 SMALLEST_CHUNK = 4096
 INLINE_BYTES = 32 << 20
+
+MAX_CHUNKS = 1 << 22
+"""Chunks of one array, and of one set of references: each takes some hundred bytes in memory and in a file."""
 
 OnSkipped = Literal["warn", "raise", "ignore"]
 
@@ -199,3 +204,12 @@ class Description:
             about["skipped"] = {item.path: item.reason for item in self.skipped}
         # Text, not an object: netCDF and others take only flat attributes.
         return {**self.groups["/"].attrs, FILES_ATTRIBUTE: json.dumps(about)}
+
+
+def check_count(chunks: int, what: str) -> None:
+    """Raise `ValueError` if these are too many chunks."""
+    if chunks > MAX_CHUNKS:
+        raise ValueError(
+            f"{what} would be {chunks} chunks, more than {MAX_CHUNKS}; choose fewer columns or longer chunks, or "
+            "compact the files first"
+        )

@@ -24,6 +24,7 @@ from ._zarr_model import (
     Skipped,
     VirtualArray,
     VirtualGroup,
+    check_count,
 )
 from ._zarr_values import INSTEAD, Values, bad_name, fill_value_of, json_attributes, values_of
 
@@ -325,6 +326,7 @@ def _array(
     source: Source, column: _Column, attrs: dict[str, Any], rows: int, copied: bool, dim: str
 ) -> VirtualArray:
     segments = source.plan.segments
+    check_count(-(-segments.n_rows // rows), f"column {column.name!r}")
     first = np.arange(0, segments.n_rows, rows, dtype=np.int64)
     owner = segments.locate(first)
     offset = source.chunk_offsets((column.position, False))[owner]

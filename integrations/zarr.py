@@ -5,22 +5,20 @@ uncompressed chunk of Zarr is. So a list of places (URL, offset, length) makes a
 that reads Zarr: `kerchunk_references` writes the list down for fsspec's ``reference`` file system, `ColstoreParser`
 hands it to VirtualiZarr. Limits, and when to use something else: docs/zarr.md.
 
-What the arrays are is decided in `_zarr_tables` and `_zarr_grids`; here are the entry points and the notation.
+What the arrays are is decided in `_zarr_tables` and `_zarr_grids`; here are the entry points.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-import numpy as np
-
+from ._kerchunk import reference_dict
 from ._zarr_grids import describe_grid
 from ._zarr_model import (
     CHUNK_BYTES,
@@ -30,7 +28,7 @@ from ._zarr_model import (
     Description,
     OnSkipped,
     Options,
-    VirtualArray,
+    check_count,
 )
 from ._zarr_tables import describe_table
 
@@ -38,9 +36,6 @@ if TYPE_CHECKING:
     from virtualizarr.manifests import ManifestStore
 
 __all__ = ["ColstoreParser", "check_references", "kerchunk_references", "write_references"]
-
-_MAX_CHUNKS = 1 << 22
-"""Chunks in one set of references: each takes some hundred bytes in memory and in a file."""
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -138,7 +133,7 @@ def kerchunk_references(
         filesystem=filesystem,
         ignore_manifest=ignore_manifest,
     )
-    return {"version": 1, "refs": _references(described)}
+    return reference_dict(described)
 
 
 def write_references(
@@ -266,7 +261,7 @@ class ColstoreParser:
     row_dim: str = "row"
     group: str | None = None
     on_skipped: OnSkipped = "warn"
-    storage_options: Mapping[str, Any] | None = None
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)  # may hold passwords
 
     def __post_init__(self) -> None:
         self._options()
@@ -382,11 +377,7 @@ def _describe(
             ) as table:
                 described = describe_table(table.readable_source(), options, _spelling(table))
     chunks = sum(a.file.size for group in described.groups.values() for a in group.arrays.values())
-    if chunks > _MAX_CHUNKS:
-        raise ValueError(
-            f"this would be {chunks} chunks, more than {_MAX_CHUNKS}; choose fewer columns, or compact the files into "
-            "longer records first"
-        )
+    check_count(chunks, "this")
     if described.skipped and on_skipped != "ignore":
         listed = "; ".join(f"{item.path}: {item.reason}" for item in described.skipped)
         message = f"cannot be shown as Zarr and left out: {listed}"
@@ -398,48 +389,3 @@ def _describe(
 
 def _spelling(table: Any) -> str:
     return str(table.paths[0]) if table.paths else ""
-
-
-def _references(described: Description) -> dict[str, Any]:
-    """Write a description down as kerchunk does: keys of a Zarr 2 store, metadata as JSON text."""
-    metadata: dict[str, Any] = {}
-    refs: dict[str, Any] = {}
-    urls = [file.url for file in described.files]
-    for path, group in described.groups.items():
-        prefix = "" if path == "/" else path.strip("/") + "/"
-        metadata[f"{prefix}.zgroup"] = {"zarr_format": 2}
-        metadata[f"{prefix}.zattrs"] = described.root_attrs() if path == "/" else dict(group.attrs)
-        for array in group.arrays.values():
-            own = f"{prefix}{array.name}/"
-            metadata[f"{own}.zarray"] = _zarr_metadata(array)
-            metadata[f"{own}.zattrs"] = {**array.attrs, "_ARRAY_DIMENSIONS": list(array.dims)}
-            nbytes = array.chunk_bytes
-            for index, number, offset in array.places():
-                refs[own + _key(index)] = [urls[number], offset, nbytes]
-            for index, data in array.inline.items():
-                refs[own + _key(index)] = "base64:" + base64.b64encode(data).decode()
-    documents = {key: json.dumps(value) for key, value in metadata.items()}
-    # All metadata in one place: found without listing, which zarr 3.1 gets wrong for groups in groups.
-    documents[".zmetadata"] = json.dumps({"zarr_consolidated_format": 1, "metadata": metadata})
-    return {**documents, **refs}
-
-
-def _key(index: tuple[int, ...]) -> str:
-    return ".".join(map(str, index)) if index else "0"
-
-
-def _zarr_metadata(array: VirtualArray) -> dict[str, Any]:
-    fill_value = array.fill_value
-    if isinstance(fill_value, float) and not np.isfinite(fill_value):
-        fill_value = "NaN" if fill_value != fill_value else "Infinity" if fill_value > 0 else "-Infinity"
-    return {
-        "zarr_format": 2,
-        "shape": list(array.shape),
-        "chunks": list(array.chunks),
-        "dtype": array.dtype.str,
-        "compressor": None,
-        "filters": None,
-        "fill_value": fill_value,
-        "order": "C",
-        "dimension_separator": ".",
-    }

@@ -54,7 +54,6 @@ def foreign(path: Path, data: Mapping[str, np.ndarray]) -> None:
 @pytest.mark.parametrize("chunk_rows", [None, 1])
 def test_every_layout_opens_equal(tmp_path, layout, chunk_rows):
     paths = write_files(tmp_path, columns(), LAYOUTS[layout])
-    paths = [path for path, records in zip(paths, LAYOUTS[layout], strict=True) if sum(records)]
     spelled = [str(path) for path in paths]
     refs = kerchunk_references(spelled, text=True, chunk_rows=chunk_rows, smallest_chunk=1)
     view = open_references(json.loads(json.dumps(refs)))
@@ -195,6 +194,27 @@ def test_open_readers_and_datasets_are_taken(tmp_path):
         assert_same(open_references(kerchunk_references(one)), ours(paths[0]))
         assert_same(open_references(kerchunk_references(two)), ours(str(tmp_path / "*.cstore")))
     assert_same(open_references(kerchunk_references(tmp_path)), ours(tmp_path))
+
+
+def test_years_beyond_nanoseconds_need_a_coarser_unit(tmp_path):
+    path = table(tmp_path, t=np.array(["1000-01-01", "2999-12-31"], "M8[s]"))
+    refs = kerchunk_references(path)
+    view = xr.open_dataset(
+        "reference://",
+        engine="zarr",
+        decode_times=xr.coders.CFDatetimeCoder(time_unit="s"),
+        backend_kwargs={"storage_options": {"fo": refs}},
+    )
+    assert view.t.dtype == ours(path).t.dtype == "M8[s]"
+    assert_same(view, ours(path))
+
+
+def test_many_columns_with_a_short_last_record_are_hardly_copied(tmp_path):
+    data = {f"c{k}": np.arange(60_007.0) for k in range(12)}
+    (path,) = write_files(tmp_path, data, [[20_000] * 3 + [7]])
+    refs = kerchunk_references(path, chunk_bytes=160_000)
+    assert sum(len(value) for value in refs["refs"].values() if isinstance(value, str)) < 2_000_000
+    np.testing.assert_array_equal(read_by_hand(refs, "c11"), data["c11"])
 
 
 # ----------------------------------------------------------------------------------------------------------

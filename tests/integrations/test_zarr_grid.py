@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,6 @@ from zarr_views import about, assert_same, open_references, read_by_hand
 import colstore_io as cs
 import colstore_io.integrations.xarray
 from colstore_io.errors import FormatError
-from colstore_io.grid.layout import Axis
-from colstore_io.integrations._zarr_grids import Cut, cut_of
 from colstore_io.integrations.zarr import check_references, kerchunk_references
 
 pytestmark = pytest.mark.filterwarnings("ignore:The specified chunks separate the stored chunks")
@@ -205,47 +204,6 @@ def _fill(lengths: list[int], n: int) -> object:
 
 
 # ----------------------------------------------------------------------------------------------------------
-# How chunks are cut
-
-
-def axis(*lengths: int) -> Axis:
-    return Axis.of_lengths(lengths)
-
-
-def test_regular_chunks_are_not_cut():
-    cut = cut_of([axis(4, 4, 2), axis(5)], "xy", exact=False, smallest=1 << 30)
-    assert isinstance(cut, Cut)
-    assert (cut.chunks, cut.along) == ((4, 5), 0)
-    assert (cut.owner.tolist(), cut.start.tolist()) == ([0, 1, 2], [0, 0, 0])
-
-
-def test_exact_cuts_leave_no_shorter_chunk():
-    cut = cut_of([axis(4, 4, 2), axis(5)], "xy", exact=True, smallest=1)
-    assert isinstance(cut, Cut)
-    assert cut.chunks == (2, 5)
-    assert (cut.owner.tolist(), cut.start.tolist()) == ([0, 0, 1, 1, 2], [0, 2, 0, 2, 0])
-
-
-def test_leading_dimension_is_the_first_with_longer_chunks():
-    cut = cut_of([axis(1, 1, 1), axis(6, 9), axis(2)], "xyz", exact=False, smallest=1)
-    assert isinstance(cut, Cut)
-    assert (cut.chunks, cut.along) == ((1, 3, 2), 1) or cut.chunks == (1, 6, 2)
-
-
-def test_other_dimensions_cannot_be_cut():
-    reason = cut_of([axis(2, 2), axis(6, 9, 6)], "xy", exact=False, smallest=1)
-    assert isinstance(reason, str)
-    assert "'y'" in reason
-    assert "engine='colstore'" in reason
-
-
-def test_many_small_pieces_are_refused():
-    many = axis(*([1000, 1001] * 20))
-    assert isinstance(cut_of([many], "x", exact=False, smallest=4096), str)
-    assert isinstance(cut_of([many, axis(5000)], "xy", exact=False, smallest=4096), Cut)
-
-
-# ----------------------------------------------------------------------------------------------------------
 # What cannot be said
 
 
@@ -325,3 +283,33 @@ def test_columns_of_a_compacted_container(tmp_path):
     path = stored(tmp_path, climate(), chunks={"time": 2})
     cs.compact(path)
     assert_same(open_references(kerchunk_references(path)), climate())
+
+
+def test_hostile_manifests_cost_no_memory(tmp_path):
+    """Lengths that a small manifest can claim without a value behind them."""
+    path = stored(tmp_path, xr.Dataset({"v": (("x", "y"), np.zeros((0, 3)))}))
+    manifest = path / "_colstore-00000001.json"
+    found = json.loads(manifest.read_text())
+    found["dims"]["/"]["y"]["length"] = 10**15
+    found["variables"]["/"]["variables"]["v"]["chunks"][1] = [[1, 10**15]]
+    for entry in found["files"]:
+        entry["layout"]["chunks"][1] = [[1, 10**15]]
+        entry["partition"]["counts"][1] = 10**15
+    del found["crc32"]
+    found["crc32"] = zlib.crc32(json.dumps(found, sort_keys=True).encode())
+    manifest.write_text(json.dumps(found))
+    refs = kerchunk_references(path)
+    assert json.loads(refs["refs"]["v/.zarray"])["shape"] == [0, 10**15]
+
+
+def test_a_million_chunks_have_a_limit(tmp_path, monkeypatch):
+    from colstore_io.integrations import _zarr_grids, _zarr_model
+
+    path = stored(tmp_path, climate()[["t", "one"]], chunks={"time": 1, "lat": 1, "lon": 1})
+    monkeypatch.setattr(_zarr_grids, "MAX_CHUNKS", 100)
+    with pytest.warns(UserWarning, match="t: it would have 240 chunks, more than 100"):
+        kerchunk_references(path)
+    monkeypatch.undo()
+    monkeypatch.setattr(_zarr_model, "MAX_CHUNKS", 100)
+    with pytest.raises(ValueError, match=r"this would be 2\d\d chunks, more than 100"):
+        kerchunk_references(path)

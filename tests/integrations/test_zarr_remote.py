@@ -106,6 +106,15 @@ def test_container_by_its_manifest_over_http(nginx_server, tmp_path):
 
 
 @service
+def test_server_without_ranges_is_an_error_and_no_wrong_values(plain_http_server, tmp_path):
+    url = plain_http_server.put("zarr.cstore", table(tmp_path).read_bytes())
+    refs = kerchunk_references(url, columns=["x"], chunk_rows=8)
+    view = open_references(refs, remote_protocol="http", remote_options={"asynchronous": True})
+    with pytest.raises(ValueError, match=r"reshape|buffer"):
+        view.x.load()
+
+
+@service
 def test_http_through_virtualizarr(nginx_server, tmp_path):
     stores = pytest.importorskip("obstore.store")
     registries = pytest.importorskip("obspec_utils.registry")

@@ -18,7 +18,7 @@ from zarr_views import FILES, assert_same, open_references
 import colstore_io as cs
 import colstore_io.integrations.xarray
 from colstore_io.errors import FormatError, UnsupportedFeatureError
-from colstore_io.integrations.zarr import ColstoreParser, kerchunk_references
+from colstore_io.integrations.zarr import ColstoreParser, kerchunk_references, write_references
 
 virtualizarr = pytest.importorskip("virtualizarr")
 registries = pytest.importorskip("obspec_utils.registry")
@@ -83,6 +83,37 @@ def test_virtual_datasets_are_concatenated(tmp_path):
     )
     for name in ours(tmp_path).variables:
         np.testing.assert_array_equal(back[name], ours(tmp_path)[name])
+
+
+def test_many_files_open_as_one_virtual_dataset(tmp_path):
+    write_files(tmp_path, {"x": np.arange(60.0), "y": np.arange(60)}, [[20], [20], [20]])
+    joined = virtualizarr.open_virtual_mfdataset(
+        [str(tmp_path / f"part_{k}.cstore") for k in range(3)],
+        registry=registry(),
+        parser=ColstoreParser(chunk_rows=10),
+        combine="nested",
+        concat_dim="row",
+        coords="minimal",
+        compat="override",
+        combine_attrs="drop_conflicts",
+    )
+    assert joined.x.data.manifest.shape_chunk_grid == (6,)
+
+
+def test_virtualizarr_reads_our_references(tmp_path):
+    from virtualizarr.parsers import KerchunkJSONParser
+
+    (path,) = write_files(tmp_path, columns(96), [[96]])
+    write_references(path, tmp_path / "refs.json", columns=["x", "i2", "when"], chunk_rows=24)
+    parser = KerchunkJSONParser()
+    opened = virtualizarr.open_virtual_dataset(
+        str(tmp_path / "refs.json"),
+        registry=registry(),
+        parser=parser,
+        loadable_variables=["x", "i2", "when"],
+    )
+    for name in ("x", "when"):
+        np.testing.assert_array_equal(opened[name], ours(path)[name])
 
 
 def test_tables_that_are_no_multiple_of_the_chunk_do_not_join(tmp_path):
