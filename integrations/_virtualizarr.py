@@ -77,6 +77,8 @@ def _fill_value(array: VirtualArray) -> Any:
     """Return Zarr's fill value, which version 3 wants of every array, and which no chunk here needs."""
     if array.fill_value is not None:
         return array.dtype.type(array.fill_value)
+    if "calendar" in array.attrs or str(array.attrs.get("dtype", "")).startswith("timedelta64"):
+        return np.iinfo(np.int64).min  # NaT; and see below
     if array.dtype.kind == "f":
         # 0 would come back as "missing" through version 2, into which VirtualiZarr translates for kerchunk.
         return array.dtype.type(np.nan)
@@ -109,8 +111,17 @@ class RegistryFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
     def unstrip_protocol(self, name: str) -> str:
         return name
 
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+    def _store(self, path: str) -> tuple[Any, str]:
         store, key = self._registry.resolve(path)
+        if not hasattr(store, "head") or not hasattr(store, "get_range"):
+            raise NotImplementedError(
+                f"{type(store).__name__} tells no sizes, or reads no ranges without an event loop; give the parser "
+                "storage_options, then fsspec reads the headers"
+            )
+        return store, key
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        store, key = self._store(path)
         if start is None and end is None:
             return bytes(store.get(key).buffer())
         first = start or 0
@@ -121,7 +132,7 @@ class RegistryFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         return bytes(store.get_range(key, start=first, end=end))
 
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
-        store, key = self._registry.resolve(path)
+        store, key = self._store(path)
         try:
             return _described(store.head(key), path)
         except FileNotFoundError:

@@ -183,23 +183,23 @@ class _Files:
         if self._listed is None:
             try:
                 entries = storage.list_names(self.container.place)
-                self._listed = {entry.name: (entry.size, entry.token) for entry in entries}
-            except (
-                OSError,
-                NotImplementedError,
-            ):  # a server that lists nothing: believed until chunks are read
-                self._listed = {}
+            except (OSError, NotImplementedError):
+                entries = []
+            # A web server lists nothing, or a page with links, which may be all files or not.
+            if any(entry.size is None for entry in entries):
+                entries = []
+            self._listed = {entry.name: (entry.size, entry.token) for entry in entries}
         if "/" in member.path or not self._listed:
             source.file(member.path, member.size, variable)
             return member.size, None
-        size, token = self._listed.get(member.path, (-1, None))
-        if size == -1:
+        size, token = self._listed.get(member.path, (None, None))
+        if size is None:
             raise source.damaged(variable, member.path, "is not there")
-        if size is not None and size < member.size:
+        if size < member.size:
             raise source.damaged(
                 variable, member.path, f"was cut short: {size} of {member.size} bytes are left"
             )
-        return member.size if size is None else size, token
+        return size, token
 
     def versions(self) -> tuple[FileVersion, ...]:
         return tuple(self._versions)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -253,7 +253,7 @@ class ColstoreParser:
     cut differently, or else skipped.
     """
 
-    columns: str | Sequence[str] | None = None
+    columns: str | Iterable[str] | None = None
     chunk_rows: int | None = None
     chunk_bytes: int = CHUNK_BYTES
     smallest_chunk: int = SMALLEST_CHUNK
@@ -264,6 +264,9 @@ class ColstoreParser:
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)  # may hold passwords
 
     def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "columns", _names(self.columns)
+        )  # an iterator would be used up by the first call
         self._options()
 
     def _options(self) -> Options:
@@ -331,6 +334,9 @@ def _local_path(url: str) -> str:
 # ----------------------------------------------------------------------------------------------------------
 # What both do
 
+_LISTED = 20
+"""Names of what was left out in one message."""
+
 
 def _names(columns: str | Iterable[str] | None) -> tuple[str, ...] | None:
     if columns is None:
@@ -379,8 +385,10 @@ def _describe(
     chunks = sum(a.file.size for group in described.groups.values() for a in group.arrays.values())
     check_count(chunks, "this")
     if described.skipped and on_skipped != "ignore":
-        listed = "; ".join(f"{item.path}: {item.reason}" for item in described.skipped)
-        message = f"cannot be shown as Zarr and left out: {listed}"
+        listed = [f"{item.path}: {item.reason}" for item in described.skipped]
+        if len(listed) > _LISTED:
+            listed[_LISTED:] = [f"and {len(listed) - _LISTED} more"]
+        message = f"cannot be shown as Zarr and left out: {'; '.join(listed)}"
         if on_skipped == "raise":
             raise ValueError(message)
         warnings.warn(message, UserWarning, stacklevel=3)

@@ -17,9 +17,15 @@ FILES = "colstore_io_references"
 """The one attribute that a view has and the data have not."""
 
 
-def open_references(references: Any, group: str | None = None, **remote: Any) -> xr.Dataset:
+def open_references(
+    references: Any, group: str | None = None, consolidated: bool = True, **remote: Any
+) -> xr.Dataset:
     """Open references with xarray's engine for Zarr; `remote` goes to fsspec's reference file system."""
-    options = {"storage_options": {"fo": references, **remote}, "group": group}
+    options = {
+        "storage_options": {"fo": references, **remote},
+        "group": group,
+        "consolidated": consolidated,
+    }
     return xr.open_dataset("reference://", engine="zarr", backend_kwargs=options)
 
 

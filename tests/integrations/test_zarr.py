@@ -350,6 +350,13 @@ def test_names_that_zarr_reserves_are_left_out(tmp_path):
     assert list(open_references(refs)) == ["c", "é #?%20"]
 
 
+def test_long_lists_of_what_was_left_out_are_shortened(tmp_path):
+    path = table(tmp_path, **{f"t{k}": np.array(["a"]) for k in range(100)})
+    with pytest.warns(UserWarning, match="t19: .*; and 80 more$"):
+        refs = kerchunk_references(path)
+    assert len(about(refs)["skipped"]) == 100
+
+
 def test_unknown_columns_and_options(tmp_path):
     path = table(tmp_path, energy=[1.0])
     with pytest.raises(ColumnNotFoundError, match="did you mean 'energy'"):

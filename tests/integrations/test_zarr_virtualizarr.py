@@ -52,6 +52,8 @@ def test_parser_is_what_virtualizarr_takes_for_one():
     parser = ColstoreParser(columns=["x"], chunk_rows=10)
     assert isinstance(parser, Parser)
     assert pickle.loads(pickle.dumps(parser)) == parser
+    assert "password" not in repr(ColstoreParser(storage_options={"secret": "password"}))
+    assert ColstoreParser(columns=iter("ab")).columns == ("a", "b")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -83,6 +85,28 @@ def test_virtual_datasets_are_concatenated(tmp_path):
     )
     for name in ours(tmp_path).variables:
         np.testing.assert_array_equal(back[name], ours(tmp_path)[name])
+
+
+def test_times_survive_the_translation_of_virtualizarr(tmp_path):
+    cs.store(
+        {"t": np.array(["1970-01-01", "NaT", "2001-01-01"], "M8[us]"), "x": [0.0, 1, 2], "e": [1, 2, 3]},
+        tmp_path / "t.cstore",
+    )
+    opened = virtualizarr.open_virtual_dataset(
+        f"file://{tmp_path / 't.cstore'}", registry=registry(), parser=ColstoreParser(columns=["t", "x"])
+    )
+    back = open_references(opened.vz.to_kerchunk(format="dict"), consolidated=False)
+    assert_same(back, ours(tmp_path / "t.cstore", columns=["t", "x"]))
+
+
+def test_store_that_reads_no_ranges_is_named(tmp_path):
+    class Bare:
+        def get(self, path: str) -> bytes:
+            return b""
+
+    known = registries.ObjectStoreRegistry({"bare://here": Bare()})
+    with pytest.raises(OSError, match=r"Bare tells no sizes.*storage_options"):
+        ColstoreParser()("bare://here/t.cstore", known)
 
 
 def test_many_files_open_as_one_virtual_dataset(tmp_path):
