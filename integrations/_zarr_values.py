@@ -100,8 +100,8 @@ def values_of(dtype: np.dtype[Any], attrs: Mapping[str, Any], *, text: bool) -> 
 
 def bad_name(name: str) -> str | None:
     """Return why no array of a Zarr hierarchy can have this name; None when one can."""
-    if not name or name in (".", "..") or "/" in name or name.startswith("__"):
-        return "Zarr reserves such names (empty, dots, with '/', beginning with '__'); rename it"
+    if not name or name in (".", "..") or "/" in name or "\\" in name or name.startswith("__"):
+        return "Zarr reserves such names (empty, dots, with a slash, beginning with '__'); rename it"
     if name in ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"):
         return "Zarr keeps its metadata under this name; rename it"
     return None

@@ -18,7 +18,11 @@ FILES = "colstore_io_references"
 
 
 def open_references(
-    references: Any, group: str | None = None, consolidated: bool = True, **remote: Any
+    references: Any,
+    group: str | None = None,
+    consolidated: bool = True,
+    decode_times: Any = True,
+    **remote: Any,
 ) -> xr.Dataset:
     """Open references with xarray's engine for Zarr; `remote` goes to fsspec's reference file system."""
     options = {
@@ -26,7 +30,7 @@ def open_references(
         "group": group,
         "consolidated": consolidated,
     }
-    return xr.open_dataset("reference://", engine="zarr", backend_kwargs=options)
+    return xr.open_dataset("reference://", engine="zarr", decode_times=decode_times, backend_kwargs=options)
 
 
 def assert_same(view: xr.Dataset, ours: xr.Dataset) -> None:

@@ -161,6 +161,18 @@ def test_float32_packing_is_unpacked_as_float64(tmp_path):
     np.testing.assert_allclose(view.t, ours(path).t, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["coads_climatology.nc", "monthly_navy_winds_1982_1983.nc"])
+def test_real_data_open_equal(tmp_path, shared, name):
+    pytest.importorskip("netCDF4")
+    source = shared / "data" / name
+    if not source.exists():
+        pytest.skip(f"{name} is not here")
+    with xr.open_dataset(source, decode_times="navy" in name) as ds:
+        path = stored(tmp_path, ds)
+    view = open_references(kerchunk_references(path), decode_times="navy" in name)
+    assert_same(view, ours(path, decode_times="navy" in name))
+
+
 kinds = st.sampled_from(["u1", "<i2", "f4", "f8", "?", "M8[s]", "m8[ms]"]).map(np.dtype)
 
 

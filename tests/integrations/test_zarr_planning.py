@@ -198,7 +198,7 @@ def test_long_floats_are_refused():
 def test_names():
     assert bad_name("x") is None
     assert bad_name("é.%20#?") is None
-    for name in ("", ".", "..", "a/b", "__x", "zarr.json", ".zattrs"):
+    for name in ("", ".", "..", "a/b", "a\\b", "__x", "zarr.json", ".zattrs"):
         assert bad_name(name)
 
 

@@ -177,6 +177,12 @@ def test_a_column_without_room_behind_it_is_one_chunk(tmp_path):
         assert list(view(path, chunk_rows=10)) == ["x"]
 
 
+def test_golden_files_open_equal(shared):
+    for path in sorted((shared / "vectors" / "cstore").glob("*.cstore")):
+        opened = view(path, text=True, smallest_chunk=1, chunk_bytes=4096, on_skipped="ignore")
+        assert_same(opened, ours(path)[list(opened)])
+
+
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(records=st.lists(st.integers(1, 30), min_size=1, max_size=3), chunk_bytes=st.integers(1, 300))
 def test_what_a_store_shows_is_what_we_read(tmp_path_factory, records, chunk_bytes):
