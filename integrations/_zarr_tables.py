@@ -73,7 +73,7 @@ class Records:
     @property
     def step(self) -> int:
         """Every chunk length that divides this begins a chunk with every record; 0 when any length does."""
-        return math.gcd(*self.starts[1:].tolist()) if len(self.starts) > 1 else 0
+        return int(np.gcd.reduce(self.starts[1:])) if len(self.starts) > 1 else 0
 
     @property
     def uniform(self) -> bool:

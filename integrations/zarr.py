@@ -192,9 +192,14 @@ def check_references(
     """
     from colstore_io import storage
     from colstore_io.errors import StaleDatasetError
+    from colstore_io.writing.publish import resolve_target
 
     if not isinstance(references, Mapping):
-        location = storage.resolve(references, storage_options=target_options).locations[0]
+        target = resolve_target(references, storage_options=target_options)
+        location = target.location
+        if location is None:
+            assert target.local_path is not None
+            location = storage.locate(target.local_path)
         file, head = storage.open_file(location)
         data = bytes(head) if len(head) == file.size else bytes(file.read(0, file.size))
         file.close()

@@ -468,6 +468,16 @@ def test_foreign_references_are_told_apart(bad, tmp_path):
         check_references(tmp_path / "bad.json")
 
 
+def test_references_that_are_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        check_references(tmp_path / "none.json")
+    with pytest.raises(IsADirectoryError):
+        check_references(tmp_path)
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="do not say which files"):
+        check_references(tmp_path / "deep.json")
+
+
 def test_references_need_no_library_of_zarr(tmp_path):
     path = table(tmp_path, x=np.arange(5.0))
     code = (
