@@ -108,7 +108,7 @@ def kerchunk_references(
     UnsupportedFeatureError
         If the files hold encoded columns.
     FileNotFoundError, FormatError
-        As `colstore_io.open`; of a grid container all files are looked for.
+        As `colstore_io.open`; the files of a grid container are looked for where the store lists them.
 
     Notes
     -----
