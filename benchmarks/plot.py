@@ -93,6 +93,8 @@ bytes a row; gathers take a fifth of the rows. Ratios carry over between machine
 
 * `limit`: the same work by NumPy on arrays in memory, one thread, into an output that exists already.
 * `limit_c`: the same, compiled, with all cores and prefetches ([limits.c](../benchmarks/limits.c)).
+* `limit_map`: of gathers, a compiled loop over addresses in our own mapped file that were worked out beforehand: what
+  is left when finding a row costs nothing, so what the layout and the pages of the file themselves cost.
 * `ours_samefile`: this library on the files that colstore wrote: reading apart from the writer's page layout.
 * `colstore`: version 0.5.1 with its cap on threads raised to all cores.
 
@@ -150,7 +152,9 @@ def svg(title: str, ratios: dict[str, dict[str, float]]) -> str:
     def mark(system: str, at: float, y: float) -> str:
         tip = f"<title>{escape(label(system))}</title>"
         if system.startswith("limit"):
-            dash = ' stroke-dasharray="2 2"' if system == "limit" else ""
+            dash = {"limit": ' stroke-dasharray="2 2"', "limit_map": ' stroke-dasharray="4 2"'}.get(
+                system, ""
+            )
             return f'<circle cx="{at:.1f}" cy="{y}" r="5" fill="none" stroke="#000"{dash}>{tip}</circle>'
         if system.startswith("ours"):
             return f'<rect x="{at - 5:.1f}" y="{y - 5}" width="10" height="10" fill="{COLOURS[system]}">{tip}</rect>'
