@@ -86,6 +86,8 @@ def read_columns(
         If a row is out of range; nothing was read or written then.
     FormatError
         If a chunk is damaged, naming file, segment and column. A given `out` is unspecified then.
+    ValueError
+        If `out` overlaps memory that is read from; nothing is written then.
 
     Notes
     -----
@@ -93,6 +95,8 @@ def read_columns(
     range the decoded segments of one wave; besides, what the source keeps of chunks that are read in part again and
     again (``config.get_decoded_cache_bytes()``, 32 MiB).
     """
+    if out is not None:
+        source.refuse_overlap([target for target in out if target is not None])
     pieces, order = _pieces(source, rows)
     count = rows.count
     reader = _Reader(source, positions, dictionaries, allocate)

@@ -415,12 +415,14 @@ def take_variable(const uint32_t[::1] indices not None, const int64_t[::1] bound
         if data.shape[0] > 0x7fffffff:
             raise ValueError("32-bit offsets do not reach over that many bytes")
     with nogil:
-        if offset_t is int32_t:
-            full = take_variable_32(&indices[0], n, &bounds[0], &area[0], area.shape[0], &offsets[0], &data[0],
-                                    data.shape[0])
-        else:
-            full = take_variable_64(&indices[0], n, &bounds[0], &area[0], area.shape[0], &offsets[0], &data[0],
-                                    data.shape[0])
+        full = n == 0 or entries_length(&indices[0], n, &bounds[0], data.shape[0]) == data.shape[0]
+        if full:
+            if offset_t is int32_t:
+                full = take_variable_32(&indices[0], n, &bounds[0], &area[0], area.shape[0], &offsets[0], &data[0],
+                                        data.shape[0])
+            else:
+                full = take_variable_64(&indices[0], n, &bounds[0], &area[0], area.shape[0], &offsets[0], &data[0],
+                                        data.shape[0])
     if not full:
         raise ValueError("data must have exactly the bytes of the chosen entries")
 
