@@ -37,7 +37,7 @@ def file_entry(
     schema: Sequence[Mapping[str, Any]],
     partition: Mapping[str, Any] | None = None,
 ) -> FileEntry:
-    """Describe a `.cstore` file.
+    """Describe a data file. Of a `.cstore` file the entry tells all that its header does; others are opened to be read.
 
     Parameters
     ----------
@@ -48,6 +48,8 @@ def file_entry(
         Column objects of the manifest; a file that has others carries its own.
     partition : mapping, optional
     """
+    if meta.format != "cstore":
+        return FileEntry(path, meta.file_size, 1, meta.n_rows, None, partition)
     layout: dict[str, Any] = {
         "version": meta.layout,
         "rows": _run_lengths(meta.record_rows),
