@@ -504,11 +504,15 @@ def compact(
         for name in ("shard_bytes", *encoder_options):
             if name != "shard_bytes" or shard_bytes is not None:
                 raise TypeError(f"{name}= is about directories, and {path} is a file")
-        return compaction.compact_file(path, out, show_progress=show_progress, storage_options=storage_options)
+        return compaction.compact_file(
+            path, out, show_progress=show_progress, storage_options=storage_options
+        )
     newest = manifest.newest_generation(directory)
     if out is not None:
         if encoder_options or shard_bytes is not None:
-            raise TypeError("one file of a directory is what concat() and store() make; they take options of formats")
+            raise TypeError(
+                "one file of a directory is what concat() and store() make; they take options of formats"
+            )
         concat([path], out, storage_options=storage_options).close()
         return resolve_target(out, storage_options=storage_options).result
     if newest is not None and newest.kind == "grid":

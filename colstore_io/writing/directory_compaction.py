@@ -216,7 +216,11 @@ def _publish(
             return following
         except CommitConflictError:
             newest = manifest.newest_table(place)
-            if attempt == ATTEMPTS - 1 or newest is None or not gone <= {entry.path for entry in newest.files}:
+            if (
+                attempt == ATTEMPTS - 1
+                or newest is None
+                or not gone <= {entry.path for entry in newest.files}
+            ):
                 raise
             base = newest
     raise AssertionError("unreachable")
@@ -252,9 +256,10 @@ def _merged(
     if old.format == "cstore":
         _concatenate(sources, destination)
     else:
-        with open_table(sources) as table, EncodedWriter(
-            location.spelling, old.format, destination=destination, **options
-        ) as writer:
+        with (
+            open_table(sources) as table,
+            EncodedWriter(location.spelling, old.format, destination=destination, **options) as writer,
+        ):
             writer.write(table)
     try:
         meta = member_meta(location)
@@ -269,7 +274,8 @@ def _merged(
 def _check_rows(meta: ShardMeta, n_rows: int) -> None:
     if meta.n_rows != n_rows:  # a shard does not hold what its manifest says, or changed while it was read
         raise FormatError(
-            f"holds {meta.n_rows} rows after merging; the manifest has {n_rows} for its sources", path=meta.path
+            f"holds {meta.n_rows} rows after merging; the manifest has {n_rows} for its sources",
+            path=meta.path,
         )
 
 

@@ -161,7 +161,9 @@ def plan_generation(
         place = manifest.directory_location(target.local_path)
     else:
         place = manifest.directory_location(directory, storage_options=storage_options, filesystem=filesystem)
-    number = manifest.next_number(place)  # before the look at the newest: who publishes meanwhile takes it too
+    number = manifest.next_number(
+        place
+    )  # before the look at the newest: who publishes meanwhile takes it too
     newest = manifest.newest_generation(place)
     members = [] if newest is not None else plain_members(place)
     if mode == "create" and (

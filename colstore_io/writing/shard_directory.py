@@ -16,7 +16,6 @@ import numpy as np
 
 from .. import storage
 from ..errors import CommitConflictError, FormatError, SchemaMismatchError
-from ..formats import ShardMeta
 from ..ingest import Batch
 from ..storage import Location
 from . import manifest
@@ -46,8 +45,8 @@ class ShardName:
     Raises
     ------
     ValueError
-        If the name does not end like a data file (``.cstore``, ``.abcd``, ``.colbin``), begins with ``_`` or ``.`` (such files are no members, cstore.md
-        10.1), holds a path separator, or has a field other than ``index``.
+        If the name does not end like a data file (``.cstore``, ``.abcd``, ``.colbin``), begins with ``_`` or ``.``
+        (such files are no members, cstore.md 10.1), holds a path separator, or has a field other than ``index``.
     """
 
     template: str

@@ -57,8 +57,8 @@ def append(
     directory : path or URL
         Made if it does not exist. Its lock is held for the duration (object stores have none).
     data : table, stream, path, or open reader or dataset
-        Anything that `store` takes. Among `.cstore` files, what is backed by one of them is copied byte for byte, several
-        become one record.
+        Anything that `store` takes. Among `.cstore` files, what is backed by one of them is copied byte for byte,
+        several become one record.
     name : str, optional
         File name, or a template with an ``{index}`` field: the next number is used. Default: ``shard_00000`` and so on
         with the suffix of the format, or, of encoded formats in a directory with a manifest, a name of its own.

@@ -11,6 +11,7 @@ import fsspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from disks import Crash, Disk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,6 @@ from colstore_io.storage import locate
 from colstore_io.writing import manifest
 from colstore_io.writing.directory_compaction import plan_groups
 from colstore_io.writing.manifest import FileEntry, GenerationManifest
-from disks import Crash, Disk
 
 SUFFIXES = {"columns": ".abcd", "colbin": ".colbin", "cstore": ".cstore"}
 ENCODED = ["columns", "colbin"]
@@ -65,7 +65,9 @@ def with_manifest(directory: Any, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ENCODED)
 class TestAppend:
-    def test_shards_are_numbered_and_take_the_format_of_the_directory(self, tmp_path: Path, kind: str) -> None:
+    def test_shards_are_numbered_and_take_the_format_of_the_directory(
+        self, tmp_path: Path, kind: str
+    ) -> None:
         suffix = SUFFIXES[kind]
         assert cs.append(tmp_path / "d", rows(0, 3), format=kind) == tmp_path / "d" / f"shard_00000{suffix}"
         assert cs.append(tmp_path / "d", rows(3, 5)) == tmp_path / "d" / f"shard_00001{suffix}"
@@ -355,7 +357,9 @@ class TestCompact:
             cs.compact(tmp_path)
         assert sorted(os.listdir(tmp_path)) == before
 
-    def test_shard_with_fewer_rows_than_its_manifest_says_is_no_source(self, tmp_path: Path, kind: str) -> None:
+    def test_shard_with_fewer_rows_than_its_manifest_says_is_no_source(
+        self, tmp_path: Path, kind: str
+    ) -> None:
         with_manifest(tmp_path, kind)
         (entry,) = newest(tmp_path).files
         cs.append(tmp_path, rows(30, 33))
@@ -392,7 +396,8 @@ def test_groups_are_disjoint_ascending_and_small(
     assert len(set(seen)) == len(seen)
     assert [group.first for group in groups] == sorted(group.first for group in groups)
     for group in groups:
-        assert list(group.members) == sorted(group.members) and group.first == group.members[0]
+        assert list(group.members) == sorted(group.members)
+        assert group.first == group.members[0]
         assert sum(files[n].size for n in group.members) <= limit
         assert len({files[n].path.partition("/")[0] for n in group.members}) == 1
         assert len(group.members) > 1 or files[group.first].records > 1
