@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import logging
 import os
 import socket
 import subprocess
@@ -220,6 +221,8 @@ def run_remote(protocol: str, n: int, parts: int, rounds: int, only: list[str] |
     """Measure over a server that waits before each answer, every call from a fresh client."""
     import zarr
 
+    # Clients that are thrown away complain about the loops of others when they are collected.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as temporary:
         root, folder = Path(temporary) / "files", Path(temporary) / "store"
         root.mkdir()

@@ -86,7 +86,8 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
                 counts["failed"] += 1
             writer.write(answer)
             if method != b"HEAD" and status not in (204, 304):
-                counts["bytes"] += await body(up_reader, answer, writer)
+                size = await body(up_reader, answer, writer)
+                counts["bytes"] += size
             await writer.drain()
     except (asyncio.IncompleteReadError, ConnectionError):
         pass

@@ -26,14 +26,17 @@ from .writing import manifest
 
 __all__ = ["OpenOptions", "Opened", "is_buffer", "open_locations", "open_paths", "open_raw", "open_source"]
 
-_READ_DEFAULTS = ("strict", False, None, None, None)
+_READ_DEFAULTS = ("strict", False, None, None, None, True)
 _DATA_SUFFIXES = storage.DATA_SUFFIXES
 _GENERATION = re.compile(r"_colstore-\d{8}\.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenOptions:
-    """The options of `open`, checked. Picklable; ``storage_options`` are kept out of representations."""
+    """The options of `open`, checked. Picklable; ``storage_options`` are kept out of representations.
+
+    ``statistics=False``, which `open` does not offer, leaves them in the files until somebody asks for them.
+    """
 
     storage_options: Mapping[str, Any] | None = None
     filesystem: Any = None
@@ -50,13 +53,16 @@ class OpenOptions:
     errors: str = "strict"
     max_rows: int | None = None
     max_decoded_bytes: int | None = None
+    statistics: bool = True
 
     @property
     def reading(self) -> ReadOptions:
         """The options that formats with encoded columns look at."""
-        if (self.errors, self.strict, self.table, self.max_rows, self.max_decoded_bytes) == _READ_DEFAULTS:
+        limits = (self.max_rows, self.max_decoded_bytes)
+        if (self.errors, self.strict, self.table, *limits, self.statistics) == _READ_DEFAULTS:
             return formats.READ_DEFAULTS
         given: dict[str, Any] = {"strict": self.strict, "table": self.table, "errors": self.errors}
+        given["statistics"] = self.statistics
         if self.max_rows is not None:
             given["max_rows"] = self.max_rows
         if self.max_decoded_bytes is not None:

@@ -89,6 +89,9 @@ class ReadOptions:
         Rows that one segment may claim.
     max_decoded_bytes : int
         Bytes that one column of one segment may decode to: what a small hostile file can make a reader allocate.
+    statistics : bool
+        Read statistics with the headers. Else they are fetched when somebody asks for them; formats that have them in
+        their headers do not look at this.
     """
 
     strict: bool = False
@@ -96,6 +99,7 @@ class ReadOptions:
     errors: str = "strict"
     max_rows: int = 1 << 32
     max_decoded_bytes: int = 1 << 36
+    statistics: bool = True
 
 
 READ_DEFAULTS = ReadOptions()
