@@ -9,9 +9,8 @@
 of a row group per partition with Dask's defaults (``none``, ``zstd``: the codec), and in the way that reads fastest
 (``best``: one file per partition, the pyarrow file system, which has filter pushdown). ``ours plain`` has no
 statistics, ``ours columns`` is a columns file. ``open_files`` and ``mean_files`` read one file per partition,
-``many_*`` a thousand small ones. Results are compared before anything is timed. Goals that a run misses are named at its
-end.
-Ratios carry over between machines, milliseconds do not.
+``many_*`` a thousand small ones. Results are compared before anything is timed. Goals that a run misses are named
+at its end. Ratios carry over between machines, milliseconds do not.
 """
 
 from __future__ import annotations

@@ -273,7 +273,9 @@ class FrameReader:
         if self.folders is not None or not all(map(_is_simple, fields)):
             return self._empty(fields)
         key = (self.names, self.index, self.predicate is None, self.types, self.copy, self.series)
-        kinds = tuple(f.dtype.str + ("?" if f.nullable else "") + (f.logical or "") + f"{f.tz}" for f in fields)
+        kinds = tuple(
+            f.dtype.str + ("?" if f.nullable else "") + (f.logical or "") + f"{f.tz}" for f in fields
+        )
         with _shared_lock:
             known = _empty_frames.get((key, kinds))
         if known is None:

@@ -34,7 +34,7 @@ class CstoreFormat:
     def read_metadata(
         self, files: Sequence[ByteFile], heads: Sequence[memoryview], options: ReadOptions | None = None
     ) -> Sequence[ShardMeta]:
-        """Return what the files hold; see `reader.read_metadata`. Of the options only `statistics` concerns this format."""
+        """Return what the files hold; see `reader.read_metadata`. `statistics` is the one option for it."""
         later = options is not None and not options.statistics
         return read_metadata(files, heads, statistics="none" if later else "near", index=True)
 
