@@ -113,8 +113,8 @@ class _Reading:
         if not self._is_field(left):
             left, name, right = right, SWAPPED[name], left
         field, value = self._field(left), self._value(right)
-        if isinstance(value, str) and name in ("equal", "not_equal") and field.dtype.kind not in "mM":
-            # pandas makes a membership of it, which no value that is missing has.
+        if isinstance(value, str) and name in ("equal", "not_equal"):
+            # pandas makes a membership of it, which no value that is missing has, and no time.
             found = self._known(self._translator.member(field, [value]))
             return ~found if name == "not_equal" else found
         return self._known(self._translator.compared(field, name, value))
