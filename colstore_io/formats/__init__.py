@@ -101,6 +101,15 @@ class ReadOptions:
     max_decoded_bytes: int = 1 << 36
     statistics: bool = True
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Every task of a file with decoded columns carries these, mostly the defaults.
+        given = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return _read_options, tuple((n, v) for n, v in given.items() if v != getattr(READ_DEFAULTS, n))
+
+
+def _read_options(*given: tuple[str, Any]) -> ReadOptions:
+    return ReadOptions(**dict(given)) if given else READ_DEFAULTS
+
 
 READ_DEFAULTS = ReadOptions()
 
