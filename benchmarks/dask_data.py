@@ -60,6 +60,9 @@ def _one_of_each(root: Path, name: str, table: pa.Table, parts: int) -> None:
     for codec in CODECS:
         pq.write_table(table, root / f"{name}-{codec}.parquet", compression=codec, row_group_size=rows)
     for number, piece in enumerate(pieces):
+        path = root / f"{name}-bare_files" / f"part.{number:04d}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        pq.write_table(piece, path, compression="none", write_statistics=False)
         for codec in CODECS:
             path = root / f"{name}-{codec}_files" / f"part.{number:04d}.parquet"
             path.parent.mkdir(exist_ok=True)

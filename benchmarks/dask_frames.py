@@ -70,6 +70,7 @@ def workloads(n: int) -> dict[str, Work]:
         "groupby_mean": lambda df: df.groupby("k").a.mean().compute().sum(),
         "compute": lambda df: float(df.compute().c.sum()),
         "column": lambda df: float(df.a.compute().sum()),
+        "filter_1000": lambda df: float(df.a[(df.i >= low) & (df.i < low + 1000)].compute().sum()),
         "head": lambda df: float(df.head().a.sum()),
         "loc_1000": lambda df: float(df.a.loc[rows].compute().sum()) if df.known_divisions else None,
         "range_1000": lambda df: (

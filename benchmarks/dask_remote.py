@@ -21,12 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dask.dataframe as dd
 import fsspec
 import numpy as np
 from dask_data import frames, make, upload
 from dask_frames import Calls, applied, show, timed, workloads
 
 import colstore_io as cs
+from colstore_io.integrations.dask import read_colstore, to_colstore
 
 __all__ = ["LATENCY_SECONDS", "run_remote"]
 
@@ -39,6 +41,7 @@ DASK_WORK = (
     "mean",
     "filter_1_percent",
     "column_1_percent",
+    "filter_1000",
     "range_1000",
     "loc_1000",
     "head",
@@ -199,7 +202,10 @@ def direct(place: Place, n: int) -> dict[str, Calls]:
     rows = slice(first, first + 1000)
     return {
         "direct_open": {
-            "ours": lambda: float(cs.open(f"{url}/data-stats.cstore", storage_options=options).n_rows),
+            "ours": lambda: float(cs.open(f"{url}/a.cstore", storage_options=options).n_rows),
+            "ours records": lambda: float(
+                cs.open(f"{url}/data-stats.cstore", storage_options=options).n_rows
+            ),
             "ours columns": lambda: float(cs.open(f"{url}/data.abcd", storage_options=options).n_rows),
         },
         "direct_column": {
@@ -210,7 +216,8 @@ def direct(place: Place, n: int) -> dict[str, Calls]:
             "zarr": lambda: by_zarr(slice(None)),
         },
         "direct_range": {
-            "ours": lambda: by_us("data-stats.cstore", rows),
+            "ours": lambda: by_us("a.cstore", rows),
+            "ours records": lambda: by_us("data-stats.cstore", rows),
             "ours columns": lambda: by_us("data.abcd", rows),
             "zarr": lambda: by_zarr(rows),
         },
@@ -230,12 +237,19 @@ def run_remote(protocol: str, n: int, parts: int, rounds: int, only: list[str] |
         frame = make(n, parts, root, small=False)
         columns = {name: frame[name].to_numpy() for name in frame}
         cs.store(columns, root / "a.cstore").close()  # one record
+        to_colstore(dd.from_pandas(frame, npartitions=parts), root / "data-written")
         array = zarr.create_array(
             str(root / "a.zarr"), shape=(n,), chunks=(-(-n // 2),), dtype="f8", compressors=None
         )
         array[:] = columns["a"]
         with on_s3(root, folder) if protocol == "s3" else on_http(root) as place:
             ways = frames(place.base, "data", options=place.options or None, arrow=place.arrow or "arrow")
+            if place.arrow is not None:
+                given = {"storage_options": place.options}
+                ways["ours written"] = lambda: read_colstore(f"{place.base}/data-written", **given)
+                ways["none best, no statistics"] = lambda: dd.read_parquet(
+                    f"{place.base.partition('://')[2]}/data-bare_files", filesystem=place.arrow, index=False
+                )
             if place.arrow is None:
                 ways = {name: way for name, way in ways.items() if "best" not in name}
             all_work = {name: applied(workloads(n)[name], ways) for name in DASK_WORK}

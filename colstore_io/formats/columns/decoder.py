@@ -265,7 +265,9 @@ class ColumnsDecoder:
         )
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        path, options, digests, names, columns, first_group, first, footer_place, fingerprint, shape = state[:10]
+        path, options, digests, names, columns, first_group, first, footer_place, fingerprint, shape = state[
+            :10
+        ]
         n_groups, n_columns = shape
         count = n_groups * n_columns
         raw = zlib.decompress(state[10])
