@@ -65,7 +65,7 @@ def text_offsets(
         each = np.where(used, _sizes(matrix[part]) if itemsize == 4 else 1, 0)
         bad = np.flatnonzero((each < 0).any(axis=1))
         if bad.size:
-            return part.start + int(bad[0])
+            return int(part.start) + int(bad[0])
         offsets[part.start + 1 : part.stop + 1] = each.sum(axis=1)
     np.cumsum(offsets, out=offsets)
     return -1

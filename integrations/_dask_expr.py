@@ -207,7 +207,7 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
         if isinstance(parent, Query | DropnaFrame | DropnaSeries) and parent.frame._name == self._name:
             return self._for_rows(parent, dependents)
         if _is_mask(parent) and parent.frame._name == self._name:
-            return Filter(self, parent.iindexer)  # type: ignore[no-untyped-call]
+            return Filter(self, parent.iindexer)
         if self.filters is None and isinstance(parent, Lengths | Len):
             lengths = self.plan.lengths(self._partitions)
             return Literal(lengths) if isinstance(parent, Lengths) else Literal(sum(lengths))
@@ -359,7 +359,7 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
             result = self._filtered_by(parent, dependents)
         else:
             result = self._one_of_several(parent, dependents)
-        return None if result is None else Projection(result, columns)  # type: ignore[no-untyped-call]
+        return None if result is None else Projection(result, columns)
 
     def _one_of_several(self, parent: Any, dependents: Any) -> Any:
         """Return the reader of what the filter `parent` keeps, where other filters ask for other rows of this reader.
@@ -388,7 +388,7 @@ class _ReadColumns(Projection):
         read = self.frame
         if isinstance(read, ReadColstore) and getattr(parent, "frame", None) is not None:
             if _is_mask(parent) and parent.frame._name == self._name:
-                return Filter(self, parent.iindexer)  # type: ignore[no-untyped-call]
+                return Filter(self, parent.iindexer)
             if isinstance(parent, Filter) and parent.frame._name == self._name:
                 found = read.filtered_columns(self.operand("columns"), parent, dependents)  # type: ignore[no-untyped-call]
                 if found is not None:

@@ -381,9 +381,7 @@ def _is_whole_time(field: Field, value: Any) -> bool:
         return False
     if field.dtype.kind == "M" and (field.tz is None) != (getattr(value, "tzinfo", None) is None):
         return False
-    stamp = pd.Timestamp(value) if field.dtype.kind == "M" else pd.Timedelta(value)
-    if stamp is pd.NaT:
-        return False
+    stamp: Any = pd.Timestamp(value) if field.dtype.kind == "M" else pd.Timedelta(value)
     given = stamp.to_numpy() if field.tz is None else stamp.tz_convert("UTC").tz_localize(None).to_numpy()
     unit = f"{field.dtype.kind}8[{np.datetime_data(field.dtype)[0]}]"
     return bool(given.astype(unit) == given)

@@ -66,11 +66,11 @@ def _open(
                 f"an open table takes no options of open(), got {', '.join(given) or 'filesystem'}"
             )
         return path.readable_source()
-    given = {"storage_options": storage_options, "filesystem": filesystem, **options}
     # Statistics are read when a filter or divisions want them.
-    checked = OpenOptions.checked(**given, statistics=False)
+    opening = {"storage_options": storage_options, "filesystem": filesystem, **options, "statistics": False}
+    checked = OpenOptions.checked(**opening)
     if isinstance(path, list | tuple):
-        return Dataset(path, **given, statistics=False).readable_source()
+        return Dataset(path, **opening).readable_source()
     return open_source(path, checked).source
 
 

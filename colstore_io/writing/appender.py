@@ -245,7 +245,8 @@ class Appender(Uncopyable):
         if self._row_budget is not None:
             return self._row_budget
         if self._byte_budget is not None:
-            return max(1.0, self._byte_budget // max(self._shards.row_bytes(batch), 1 / 64))
+            row_bytes: float = self._shards.row_bytes(batch)
+            return max(1.0, self._byte_budget // max(row_bytes, 1 / 64))
         return float("inf")
 
     def flush(self) -> None:
