@@ -377,12 +377,20 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
         return None
 
 
+def _columns_of(frame: Any, columns: Any) -> Any:
+    return frame[columns]
+
+
 class _ReadColumns(Projection):
     """Columns of a `ReadColstore` that a condition on other columns chooses rows of: ``df.x[df.y > 0]``.
 
     Dask moves a condition below a projection that it finds above it, and leaves it where it finds it above the
     projection.
     """
+
+    operation = staticmethod(
+        _columns_of
+    )  # some versions of Dask make the name of this, which must be one of its own
 
     def _simplify_up(self, parent: Any, dependents: Any) -> Any:
         read = self.frame
