@@ -89,6 +89,9 @@ class ReadOptions:
         Rows that one segment may claim.
     max_decoded_bytes : int
         Bytes that one column of one segment may decode to: what a small hostile file can make a reader allocate.
+    statistics : bool
+        Read statistics with the headers. Else they are fetched when somebody asks for them; formats that have them in
+        their headers do not look at this.
     """
 
     strict: bool = False
@@ -96,6 +99,16 @@ class ReadOptions:
     errors: str = "strict"
     max_rows: int = 1 << 32
     max_decoded_bytes: int = 1 << 36
+    statistics: bool = True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Every task of a file with decoded columns carries these, mostly the defaults.
+        given = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return _read_options, tuple((n, v) for n, v in given.items() if v != getattr(READ_DEFAULTS, n))
+
+
+def _read_options(*given: tuple[str, Any]) -> ReadOptions:
+    return ReadOptions(**dict(given)) if given else READ_DEFAULTS
 
 
 READ_DEFAULTS = ReadOptions()

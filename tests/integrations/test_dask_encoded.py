@@ -313,6 +313,11 @@ def test_task_descriptors_are_small(tmp_path):
         assert n_segments == 200
         few = len(pickle.dumps(ds.source.restrict(0, 1, ds.columns)))
         assert len(pickle.dumps(ds.source)) - few <= 40 * n_segments + 6 * n_segments * len(ds.columns)
+    ten = read_colstore(tmp_path / "w.abcd", columns=[f"c{i:02}" for i in range(10)], blocksize=None)
+    task = pickle.dumps(ten.expr.part(7))
+    assert (
+        len(task) - task.count(str(tmp_path).encode()) * len(str(tmp_path)) < 1024
+    )  # a segment of ten columns
     ((part),) = _parts(read_colstore(tmp_path / "w.abcd", columns=["c03", "text"]))
     assert len(pickle.dumps(part)) <= 1500 + 40 * n_segments + 6 * n_segments * 2
 
