@@ -18,7 +18,7 @@ from .boxed import boxed
 from .decoder import ColumnsDecoder, decoder_of
 from .footer import Footer, schema_of
 from .reader import HEAD_BYTES, OpenedFooter, read_footers
-from .tags import CHUNK_HEADER_BYTES, NUMPY_TYPES, TRAILER_BYTES, Type
+from .tags import ALIGNMENT, CHUNK_HEADER_BYTES, NUMPY_TYPES, TRAILER_BYTES, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,7 +97,7 @@ def _check_gaps(opened: OpenedFooter, findings: _Findings) -> None:
     else:
         edges = [(opened.prologue.end, footer.start)]
     for end, start in edges:
-        if start > end:
+        if start - end >= ALIGNMENT:  # fewer keep values aligned
             findings.add("notice", f"{start - end} bytes that belong to nothing", "file", end)
 
 
@@ -117,7 +117,7 @@ def _check_chunk(
         return
     lengths = [int.from_bytes(data[at : at + 4], "little") for at in (2, 10, 14)]
     slack = length - CHUNK_HEADER_BYTES - 8 * lengths[2] - lengths[0] - lengths[1]
-    if slack:
+    if slack >= ALIGNMENT:  # fewer keep the next chunk's values aligned
         findings.add(
             "notice", f"{slack} bytes after the chunk's data", place.section, offset + length - slack
         )
