@@ -517,7 +517,7 @@ FIRST_NOT_UTF8(first_not_utf8_64, int64_t)
 
 enum { LZW_TRUNCATED = -1, LZW_CODE = -2, LZW_LONG = -3 };
 
-/* Returns the number of bytes written, or a negative code. A table entry is the string before plus the byte after it:
+/* Returns the number of bytes written, or a negative code; LZW_LONG with the first `capacity` bytes written. A table entry is the string before plus the byte after it:
  * these stand together in the output already, so an entry is a place and a length. */
 static int64_t lzw_span(const uint8_t *source, int64_t n_source, uint8_t *out, int64_t capacity) {
   uint32_t start[4096], length[4096];
@@ -554,8 +554,9 @@ static int64_t lzw_span(const uint8_t *source, int64_t n_source, uint8_t *out, i
         from = previous;
         count = n_previous + 1;
       } else return LZW_CODE;
-      if (count > capacity - at) return LZW_LONG;
-      for (int64_t k = 0; k < count; k++) out[at + k] = out[from + k]; /* may overlap: byte by byte */
+      int64_t fits = min_i64(count, capacity - at);
+      for (int64_t k = 0; k < fits; k++) out[at + k] = out[from + k]; /* may overlap: byte by byte */
+      if (fits < count) return LZW_LONG;
     }
     if (n_previous && next < 4096) {
       start[next] = (uint32_t)previous;

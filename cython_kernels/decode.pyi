@@ -228,5 +228,5 @@ def lzw(source: Buffer, out: NDArray[np.uint8]) -> int:
     -------
     int
         Bytes written; -1: the stream ends without an end code, -2: a code that is not in the table, -3: more bytes than
-        `out` has.
+        `out` has, which holds the first of them then.
     """

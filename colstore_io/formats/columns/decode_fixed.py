@@ -247,6 +247,7 @@ class DictFixed(_Fixed):
         assert self.reader is not None
         if self.dictionary.width == 0:
             self._check(self.reader.zeros())
+        self.dictionary.check_number(self.reader.numbers, len(self.dense) // self.width)
         if self.facts.type is Type.BOOL:
             np.not_equal(self.dense, 0, out=self.dense.view(np.bool_))
         return super().finish()

@@ -19,7 +19,7 @@ from .chunk import Chunk, ChunkFacts, Place
 from .dictionary import Dictionary
 from .sinks import Regions, Request, Sink
 from .tags import Codec, Type
-from .variable import INT32_MAX, VariableValues, dictionary_column, entries_are_utf8, variable_column
+from .variable import VariableValues, dictionary_column, entries_are_utf8, offset_type, variable_column
 
 __all__ = ["Affix", "DictVariable", "OffsetBytes", "PlainVariable", "Tokenized"]
 
@@ -219,6 +219,7 @@ class DictVariable(_Variable):
             self._check(self.reader.feed(part[0]))
         if parts.width == 0:
             self._check(self.reader.zeros())
+        parts.check_number(self.reader.numbers, self.facts.n_values)
         parts.complete()
         if self.stays:
             return dictionary_column(
@@ -227,7 +228,7 @@ class DictVariable(_Variable):
         size = kernel.measure_entries(self.codes, parts.bounds, self.facts.max_decoded_bytes)
         if size < 0:
             self.too_large()
-        if size > INT32_MAX:
+        if offset_type(size) != self.offsets.dtype:
             narrow = self.codes
             self.offsets = request.offsets(self.facts.n_rows, size)
             self.codes = self.dense.view(np.uint32)[2 * len(self.dense) - len(narrow) :]

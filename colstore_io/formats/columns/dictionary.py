@@ -105,7 +105,7 @@ class Dictionary:
             part = raw[low - at : high - at], low - _HEADER.size
         if stop > self._begin:
             self._regions.put(raw, at)
-            self._kept = part
+            self._kept = self._kept or part
             return None
         return part
 
@@ -143,6 +143,9 @@ class Dictionary:
 
     def refuse_index(self, value: int) -> None:
         """Raise `FormatError` for an index that is too large."""
-        self._place.fail(
-            f"value {value} has a dictionary index of {self.n_entries} or more, there are so many entries"
-        )
+        self._place.fail(f"value {value} has a dictionary index that is not below the {self.n_entries} entries")
+
+    def check_number(self, found: int, wanted: int) -> None:
+        """Raise `FormatError` unless all indices came: results are never handed out half filled."""
+        if found != wanted:
+            self._place.fail(f"{found} of {wanted} dictionary indices")
