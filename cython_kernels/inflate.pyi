@@ -43,8 +43,9 @@ class FixedBlocks:
     n_values : int
     raw_bytes : int
         Of all blocks.
-    shared : bool
-        Whether `take_part` can be used: Plain values, deflated.
+    n_blocks : int
+    deflated_bytes : int
+        Stored bytes that are to be inflated.
 
     Raises
     ------
@@ -54,7 +55,8 @@ class FixedBlocks:
 
     n_values: int
     raw_bytes: int
-    shared: bool
+    n_blocks: int
+    deflated_bytes: int
 
     def __init__(
         self,
@@ -66,7 +68,9 @@ class FixedBlocks:
         differences: bool,
     ) -> None: ...
     def read(self, out: NDArray[np.uint8], threads: int) -> int:
-        """Fill `out`, of ``n_values * width`` bytes, on up to `threads` threads (one where `shared`). Releases the GIL.
+        """Fill `out`, of ``n_values * width`` bytes. Releases the GIL.
+
+        `threads` share what is merely copied; what is inflated stays in this thread, see `take_part`.
 
         Returns
         -------
@@ -75,15 +79,21 @@ class FixedBlocks:
 
         Notes
         -----
-        Takes one block a thread beside the result, for differences; nothing for Plain.
+        Takes one block beside the result, for differences; nothing for Plain.
         """
+
     def take_part(self, out: NDArray[np.uint8], cells: NDArray[np.int64]) -> None:
-        """Inflate blocks into `out` until none is left, beside other threads that do the same. Releases the GIL.
+        """Inflate blocks until none is left, beside other threads that do the same. Releases the GIL.
+
+        Takes one block beside the result, for differences.
 
         Parameters
         ----------
         out : ndarray of uint8
             As in `read`.
-        cells : ndarray of int64, shape (2,)
-            ``[0, -1]`` at first, shared by all. The second is the number of a damaged block in the end, or -1.
+        cells : ndarray of int64, shape (2 + n_blocks,)
+            ``[0, -1, 0, ...]`` at first, shared by all.
         """
+
+    def end(self, out: NDArray[np.uint8], cells: NDArray[np.int64]) -> int:
+        """Finish what threads took part in, all of which have returned; returns as `read` does."""

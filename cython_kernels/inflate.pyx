@@ -19,7 +19,8 @@ cdef extern from "blocks.h" nogil:
         int deflated, differences
         int64_t width
     int64_t inflate_span(const uint8_t *source, int64_t n_source, uint8_t *out, int64_t capacity)
-    void take_part_in_blocks(const fixed_blocks *b, uint8_t *out, int64_t *turn, int64_t *bad)
+    void take_part_in_blocks(const fixed_blocks *b, uint8_t *out, int64_t *cells)
+    void add_sums(const fixed_blocks *b, uint8_t *out, const int64_t *cells)
     int64_t read_fixed_blocks(const fixed_blocks *b, uint8_t *out, int threads)
 
 # What the address of an empty view stands for: never read, never written.
@@ -95,14 +96,32 @@ cdef class FixedBlocks:
             raise MemoryError
         return bad
 
+    cdef int check(self, const uint8_t[::1] out, const int64_t[::1] cells) except -1:
+        if not self.blocks.deflated or out.shape[0] != self.n_values * self.blocks.width \
+                or cells.shape[0] != 2 + self.blocks.n_blocks or cells[0] < 0:
+            raise ValueError("taking part is for deflated blocks, with memory of all values and the cells of all blocks")
+        return 0
+
     def take_part(self, uint8_t[::1] out not None, int64_t[::1] cells not None):
-        if out.shape[0] != self.n_values * self.blocks.width or cells.shape[0] != 2 or self.blocks.differences \
-                or not self.blocks.deflated or cells[0] < 0:
-            raise ValueError("taking part is for deflated Plain values, with all of their memory and two cells")
+        self.check(out, cells)
         if self.n_values:
             with nogil:
-                take_part_in_blocks(&self.blocks, &out[0], &cells[0], &cells[1])
+                take_part_in_blocks(&self.blocks, &out[0], &cells[0])
+
+    def end(self, uint8_t[::1] out not None, int64_t[::1] cells not None):
+        self.check(out, cells)
+        if cells[1] == -2:
+            raise MemoryError
+        if self.n_values and cells[1] == -1 and self.blocks.differences:
+            with nogil:
+                add_sums(&self.blocks, &out[0], &cells[0])
+        return cells[1]
 
     @property
-    def shared(self):
-        return self.blocks.deflated and not self.blocks.differences
+    def n_blocks(self):
+        return self.blocks.n_blocks
+
+    @property
+    def deflated_bytes(self):
+        return self.numbers[self.blocks.n_blocks - 1] + self.numbers[2 * self.blocks.n_blocks - 1] \
+            if self.blocks.deflated else 0

@@ -72,7 +72,11 @@ def test_values_move_between_nulls_in_place(nulls, width, random):
 
 
 @given(
-    st.integers(1, 32), st.integers(0, 60), st.integers(0, 40), st.integers(1, 9), st.randoms(use_true_random=False)
+    st.integers(1, 32),
+    st.integers(0, 60),
+    st.integers(0, 40),
+    st.integers(1, 9),
+    st.randoms(use_true_random=False),
 )
 def test_packed_numbers_come_whatever_the_cuts(width, skip, n, size, random):
     stream = random.randbytes((skip + width * n + 7) // 8 + 2)
@@ -337,7 +341,13 @@ def test_wrong_sizes_are_refused_before_anything_is_touched():
         decode.delta(bytes(8), out, 3)
     with pytest.raises(ValueError, match="bitmap"):
         decode.validity(bytes(2), out)
-    for arguments in ((33, 1, out), (-1, 1, out), (1, 1, out[:7]), (1, 9, out, 0, bytes(8), 1), (1, 1, out, -1)):
+    for arguments in (
+        (33, 1, out),
+        (-1, 1, out),
+        (1, 1, out[:7]),
+        (1, 9, out, 0, bytes(8), 1),
+        (1, 1, out, -1),
+    ):
         with pytest.raises(ValueError, match="must be"):
             decode.PackedReader(*arguments)
     with pytest.raises(ValueError, match="offsets"):

@@ -183,9 +183,7 @@ class ColumnsDecoder:
         return ReadyChunk(
             facts.n_rows,
             blocks.raw_bytes,
-            lambda out, threads: read_blocks(
-                blocks, out, threads if blocks.raw_bytes >= WORTHWHILE_BYTES else 1
-            ),
+            lambda out, threads: read_blocks(blocks, out, threads),
             plain_view(chunk, facts.type),
         )
 

@@ -143,7 +143,9 @@ class Dictionary:
 
     def refuse_index(self, value: int) -> None:
         """Raise `FormatError` for an index that is too large."""
-        self._place.fail(f"value {value} has a dictionary index that is not below the {self.n_entries} entries")
+        self._place.fail(
+            f"value {value} has a dictionary index that is not below the {self.n_entries} entries"
+        )
 
     def check_number(self, found: int, wanted: int) -> None:
         """Raise `FormatError` unless all indices came: results are never handed out half filled."""

@@ -1,8 +1,8 @@
 """Sinks: what makes a column of the blocks of a stream, and what a caller wants of it (columns.md 3.2 and 6).
 
 A stream is cut into blocks without regard to values. A sink takes the blocks in an order that it chooses and decodes
-each while it is in the cache, so a read holds its result and the blocks in work, never a stream; what an encoding forces
-to hold besides says its own sink.
+each while it is in the cache, so a read holds its result and the blocks in work, never a stream; what an encoding
+forces to hold besides says its own sink.
 """
 
 from __future__ import annotations
