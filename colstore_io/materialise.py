@@ -127,7 +127,8 @@ def view_without_copy(source: Source, rows: RowSelection, part: Part) -> NDArray
         ready = ready_column(source, part)
         if ready is None or any(chunk.view is None for _, chunk in ready.chunks):
             raise ValueError(
-                f"copy=False is not possible: this column of a file of format {source.plan.format!r} is decoded"
+                f"copy=False is not possible: files of format {source.plan.format!r} are decoded, unless a mapped "
+                "one stores a column without nulls as it is in memory"
             )
     elif not source.mapped:
         raise ValueError(

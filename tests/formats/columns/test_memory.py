@@ -206,4 +206,4 @@ def test_a_write_of_any_encoding_holds_its_streams(
     # The stream and its compressed blocks. While a dictionary is made: a code and a place of each value, with what finds
     # a value again.
     working = 40 * ROWS if encoding == "dict" else 0
-    assert peak_bytes(write) < 2 * stream + working + SMALL
+    assert peak_bytes(write) < 2.2 * stream + working + SMALL
