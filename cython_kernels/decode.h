@@ -108,41 +108,6 @@ static int64_t ones_span(const uint8_t *bitmap, int64_t n_bytes) {
   return count;
 }
 
-/* Numbers of `width` bits (0..32), most significant first (6.4), from number `first` on. `stream` holds ceil((first +
- * n) * width / 8) bytes. Returns -1, or the position of a number that is not below `limit`. */
-static int64_t packed_span(const uint8_t *stream, int64_t n_bytes, int64_t first, int64_t n, int64_t width,
-                           uint64_t limit, uint32_t *out) {
-  uint64_t mask = ((uint64_t)1 << width) - 1;
-  uint32_t worst = 0;
-  int64_t i = 0;
-  if (width == 8) {
-    for (; i < n; i++) {
-      out[i] = stream[first + i];
-      worst = out[i] > worst ? out[i] : worst;
-    }
-  } else if (width == 0) {
-    for (; i < n; i++) out[i] = 0;
-  } else {
-    for (; i < n; i++) { /* whole words as long as they fit */
-      int64_t bit = (first + i) * width, byte = bit >> 3;
-      if (byte + 8 > n_bytes) break;
-      out[i] = (uint32_t)(load_u64_big(stream + byte) >> (64 - width - (bit & 7)) & mask);
-      worst = out[i] > worst ? out[i] : worst;
-    }
-    for (; i < n; i++) {
-      int64_t bit = (first + i) * width, byte = bit >> 3;
-      uint64_t word = 0;
-      for (int64_t k = 0; k < 8; k++) word = word << 8 | (byte + k < n_bytes ? stream[byte + k] : 0);
-      out[i] = (uint32_t)(word >> (64 - width - (bit & 7)) & mask);
-      worst = out[i] > worst ? out[i] : worst;
-    }
-  }
-  if (n == 0 || worst < limit) return -1;
-  for (i = 0; i < n; i++)
-    if (out[i] >= limit) return i;
-  return -1;
-}
-
 /* Where a stream of packed numbers stands between two of its blocks. */
 typedef struct {
   int64_t skip;  /* bits still to be passed over */

@@ -58,8 +58,6 @@ cdef extern from "decode.h" nogil:
     void bools_span(const uint8_t *stream, int64_t n, uint8_t *out)
     void validity_span(const uint8_t *bitmap, int64_t n, uint8_t *out)
     int64_t ones_span(const uint8_t *bitmap, int64_t n_bytes)
-    int64_t packed_span(const uint8_t *stream, int64_t n_bytes, int64_t first, int64_t n, int64_t width,
-                        uint64_t limit, uint32_t *out)
     ctypedef struct packed_state:
         int64_t skip
         uint64_t bits

@@ -71,17 +71,17 @@ KERNEL_INLINE void fill_slow(bit_source *s) {
   }
 }
 
-KERNEL_INLINE void take(bit_source *s, int count) {
+KERNEL_INLINE void take_bits(bit_source *s, int count) {
   s->word >>= count;
   s->bits -= count;
 }
 
 /* Takes up to 16 bits; -1 when they are not there. */
-static int64_t take_checked(bit_source *s, int count) {
+static int64_t next_bits(bit_source *s, int count) {
   if (s->bits < count) fill_slow(s);
   if (s->bits < count) return -1;
   int64_t value = (int64_t)(s->word & (((uint64_t)1 << count) - 1));
-  take(s, count);
+  take_bits(s, count);
   return value;
 }
 
@@ -196,13 +196,13 @@ static int read_codes(inflate_tables *t, bit_source *s) {
   static const uint8_t order[19] = {16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15};
   uint8_t header[19] = {0}, lengths[320];
   uint32_t entries[19], table[1 << HEADER_BITS];
-  int64_t n_literal = take_checked(s, 5), n_distance = take_checked(s, 5), n_header = take_checked(s, 4);
+  int64_t n_literal = next_bits(s, 5), n_distance = next_bits(s, 5), n_header = next_bits(s, 4);
   if (n_literal < 0 || n_distance < 0 || n_header < 0) return INFLATE_TRUNCATED;
   n_literal += 257;
   n_distance += 1;
   if (n_literal > 286 || n_distance > 30) return INFLATE_DAMAGED;
   for (int i = 0; i < n_header + 4; i++) {
-    int64_t length = take_checked(s, 3);
+    int64_t length = next_bits(s, 3);
     if (length < 0) return INFLATE_TRUNCATED;
     header[order[i]] = (uint8_t)length;
   }
@@ -215,7 +215,7 @@ static int read_codes(inflate_tables *t, bit_source *s) {
     if (entry & ENTRY_SPECIAL) return INFLATE_DAMAGED;
     int bits = (int)(entry & 0xFF), symbol = (int)(entry >> 16), extra;
     if (bits > s->bits) return INFLATE_TRUNCATED;
-    take(s, bits);
+    take_bits(s, bits);
     if (symbol < 16) {
       lengths[i++] = (uint8_t)symbol;
       continue;
@@ -226,7 +226,7 @@ static int read_codes(inflate_tables *t, bit_source *s) {
       value = lengths[i - 1];
     }
     extra = symbol == 16 ? 2 : symbol == 17 ? 3 : 7;
-    int64_t more = take_checked(s, extra);
+    int64_t more = next_bits(s, extra);
     if (more < 0) return INFLATE_TRUNCATED;
     int times = (int)more + (symbol == 18 ? 11 : 3);
     if (times > n - i) return INFLATE_DAMAGED;
@@ -420,9 +420,9 @@ KERNEL_INLINE int inflate_codes_of(const inflate_tables *t, bit_source *source, 
       code = INFLATE_DAMAGED;
       break;
     }
-    take(&s, taken);
+    take_bits(&s, taken);
     if (entry & ENTRY_LITERAL) {
-      take(&s, (int)(entry & 0xFF));
+      take_bits(&s, (int)(entry & 0xFF));
       if (out == stop) {
         code = INFLATE_LONG;
         break;
@@ -431,11 +431,11 @@ KERNEL_INLINE int inflate_codes_of(const inflate_tables *t, bit_source *source, 
       continue;
     }
     if (entry & ENTRY_SPECIAL) { /* the end */
-      take(&s, (int)(entry & 0xFF));
+      take_bits(&s, (int)(entry & 0xFF));
       break;
     }
     int64_t length = EXTENDED(entry, s.word);
-    take(&s, (int)(entry & 0xFF));
+    take_bits(&s, (int)(entry & 0xFF));
     fill_slow(&s);
     entry = distances[s.word & distance_mask];
     taken = 0;
@@ -451,9 +451,9 @@ KERNEL_INLINE int inflate_codes_of(const inflate_tables *t, bit_source *source, 
       code = INFLATE_TRUNCATED;
       break;
     }
-    take(&s, taken);
+    take_bits(&s, taken);
     int64_t distance = EXTENDED(entry, s.word);
-    take(&s, (int)(entry & 0xFF));
+    take_bits(&s, (int)(entry & 0xFF));
     if (distance > out - start) {
       code = INFLATE_DAMAGED;
       break;
@@ -503,11 +503,11 @@ static int64_t inflate_span_into(const uint8_t *source, int64_t n_source, uint8_
   uint8_t *at = out, *stop = out + room;
   tables.fixed = 0;
   for (;;) {
-    int64_t last = take_checked(&s, 1), kind = take_checked(&s, 2);
+    int64_t last = next_bits(&s, 1), kind = next_bits(&s, 2);
     int code;
     if (last < 0 || kind < 0) return INFLATE_TRUNCATED;
     if (kind == 0) { /* stored: from the next whole byte on */
-      take(&s, s.bits & 7);
+      take_bits(&s, s.bits & 7);
       s.in -= s.bits >> 3;
       s.word = 0;
       s.bits = 0;
