@@ -1,7 +1,7 @@
 """What reads and writes hold beside their results: a block a thread, and what an encoding forces to hold.
 
-NumPy's arrays (those of the output pool too), bytes and bytearrays are traced by tracemalloc, Arrow's buffers by its pool.
-Memory that kernels and compressors take for themselves is bounded by a block, or less than `SMALL`.
+NumPy's arrays (those of the output pool too), bytes and bytearrays are traced by tracemalloc, Arrow's buffers by its
+pool. Memory that kernels and compressors take for themselves is bounded by a block, or less than `SMALL`.
 """
 
 from __future__ import annotations
@@ -118,13 +118,11 @@ def test_a_read_of_any_encoding_holds_its_result_and_a_block(
     cs.store({"c": column}, path, encoding=encoding, compression=codec, block_size=BLOCK)
     with cs.open(path, max_workers=1) as table:
         want = table["c"].array()
-        assert (want.to_pylist() if nulls else list(want)) == (
-            column.to_pylist() if nulls else list(column)
-        )
+        assert (want.to_pylist() if nulls else list(want)) == (column.to_pylist() if nulls else list(column))
         peak = peak_bytes(lambda: table["c"].array())
         extra = peak - result_bytes(want)
-        # Blocks in work (two: what a codec returns may be copied), the dictionary of 500 entries, tables of blocks. Of a
-        # nullable column of fixed width also its validity as bytes until it is packed.
+        # Blocks in work (two: what a codec returns may be copied), the dictionary of 500 entries, tables of blocks. Of
+        # a nullable column of fixed width also its validity as bytes until it is packed.
         validity = 2 * ROWS if nulls and kind not in ("string", "bytes") else 0
         tables = 256 * (2 * want.nbytes // BLOCK)
         assert extra < 2 * BLOCK + 60_000 + tables + validity, (extra, tables, validity)
@@ -203,7 +201,7 @@ def test_a_write_of_any_encoding_holds_its_streams(
         encoder.segment([given])
 
     write()
-    # The stream and its compressed blocks. While a dictionary is made: a code and a place of each value, with what finds
-    # a value again.
+    # The stream and its compressed blocks. While a dictionary is made: a code and a place of each value, with what
+    # finds a value again.
     working = 40 * ROWS if encoding == "dict" else 0
     assert peak_bytes(write) < 2.2 * stream + working + SMALL
