@@ -119,7 +119,7 @@ class PlainReader:
     ) -> None:
         self._offsets, self._data, self._stream = offsets, data, b""
         self._prefix, self._suffix = bytes(prefix), bytes(suffix)
-        self._code = 0
+        self.ascii = (self._prefix + self._suffix).isascii()
         offsets[0] = 0
         self.values = 0
         self.complete = len(offsets) == 1 and len(data) == 0
@@ -127,6 +127,7 @@ class PlainReader:
     def feed(self, block: Any) -> int:
         """Read everything again from the front: the simplest thing that is right."""
         self._stream += bytes(block)
+        self.ascii = self.ascii and bytes(block).isascii()
         at = value = filled = 0
         self.complete = False
         while len(self._stream) - at >= 4:

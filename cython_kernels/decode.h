@@ -432,8 +432,9 @@ static int is_ascii_span(const uint8_t *data, int64_t n) {
     for (int64_t k = 0; k < 4096; k++) piece |= data[i + k];
     if (piece & 0x80) return 0;
   }
+  for (; i + 8 <= n; i += 8) any |= load_u64(data + i);
   for (; i < n; i++) any |= data[i];
-  return !(any & 0x80);
+  return !(any & UINT64_C(0x8080808080808080));
 }
 
 static int is_utf8_span(const uint8_t *p, int64_t n) {

@@ -38,6 +38,13 @@ class PlainReader:
         """Values begun so far."""
 
     @property
+    def ascii(self) -> bool:
+        """True when all that was fed is ASCII, lengths too, and prefix and suffix are: then every value is.
+
+        Looked at while a block is in the cache; False says nothing.
+        """
+
+    @property
     def complete(self) -> bool:
         """Whether exactly n values are there and none is cut short."""
 

@@ -85,6 +85,7 @@ cdef extern from "decode.h" nogil:
     int affix_block_64(const uint8_t *block, int64_t n_bytes, plain_state *s, const uint8_t *prefix, int64_t n_prefix,
                        const uint8_t *suffix, int64_t n_suffix, int64_t *offsets, int64_t n, uint8_t *data,
                        int64_t capacity)
+    int is_ascii_span(const uint8_t *data, int64_t n)
     int64_t first_not_utf8_32(const uint8_t *data, const int32_t *offsets, int64_t n)
     int64_t first_not_utf8_64(const uint8_t *data, const int64_t *offsets, int64_t n)
     int64_t lzw_span(const uint8_t *source, int64_t n_source, uint8_t *out, int64_t capacity)
@@ -345,7 +346,7 @@ cdef class PlainReader:
     cdef int64_t[::1] offsets_64
     cdef const uint8_t[::1] prefix
     cdef const uint8_t[::1] suffix
-    cdef bint wide, affixes
+    cdef bint wide, affixes, only_ascii
     cdef int64_t n
 
     def __init__(self, offsets, uint8_t[::1] data not None, const uint8_t[::1] prefix not None=b"",
@@ -354,6 +355,8 @@ cdef class PlainReader:
         self.affixes = prefix.shape[0] > 0 or suffix.shape[0] > 0
         if prefix.shape[0] > (1 << 40) or suffix.shape[0] > (1 << 40):
             raise ValueError("a prefix or suffix of more bytes than any length can tell")
+        self.only_ascii = (prefix.shape[0] == 0 or is_ascii_span(&prefix[0], prefix.shape[0])) \
+            and (suffix.shape[0] == 0 or is_ascii_span(&suffix[0], suffix.shape[0]))
         self.state = plain_state(0, 0, 0, 0, 0)
         self.wide = offsets.dtype.itemsize == 8
         if self.wide:
@@ -375,6 +378,8 @@ cdef class PlainReader:
         if n_bytes == 0:
             return 0
         with nogil:
+            if self.only_ascii:
+                self.only_ascii = is_ascii_span(&block[0], n_bytes)
             if self.affixes and self.wide:
                 code = affix_block_64(&block[0], n_bytes, &self.state, &self.prefix[0], self.prefix.shape[0],
                                       &self.suffix[0], self.suffix.shape[0], &self.offsets_64[0], self.n,
@@ -394,6 +399,10 @@ cdef class PlainReader:
     @property
     def values(self):
         return self.state.value
+
+    @property
+    def ascii(self):
+        return bool(self.only_ascii)
 
     @property
     def complete(self):

@@ -148,6 +148,7 @@ def test_prefixed_values_are_read_whatever_the_cuts(values, dtype, data):
         for at in range(0, len(stream), size):
             assert reader.feed(stream[at : at + size]) == 0
         assert reader.complete
+        assert reader.ascii == stream.isascii()
         assert reader.values == len(values)
         assert [area[a:b].tobytes() for a, b in itertools.pairwise(offsets)] == values
 

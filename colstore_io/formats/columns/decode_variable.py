@@ -78,7 +78,7 @@ class PlainVariable(_Variable):
             self.place.fail(
                 f"{self.reader.values} of {self.facts.n_values} values, or the last one is cut short"
             )
-        return self.column()
+        return self.column(checked=self.reader.ascii)
 
 
 class OffsetBytes(_Variable):
@@ -178,7 +178,8 @@ class Affix(_Variable):
     def finish(self) -> DecodedColumn:
         if self.reader is None or not self.reader.complete:
             self._wrong_count()
-        return self.column()
+        assert self.reader is not None
+        return self.column(checked=self.reader.ascii)
 
 
 class DictVariable(_Variable):
