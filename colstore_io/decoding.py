@@ -200,7 +200,7 @@ def read_segments(
         if index == 0 and len(slow) < len(roads):
             source.check_sizes()
         columns: Columns = [
-            None if road is None else road.segment(source, index, share=share)  # type: ignore[misc]
+            None if road is None else road.segment(source, index, share=share)
             for road in roads
         ]
         if slow:

@@ -248,8 +248,11 @@ class Tokenized(_Variable):
     def __init__(self, chunk: Chunk, facts: ChunkFacts, request: Request, place: Place) -> None:
         super().__init__(chunk, facts, request, place)
         # Not compressed it is looked at where it is.
-        self.stream: Any = b"" if chunk.codec is Codec.NONE else np.empty(chunk.raw_length, np.uint8)
-        self.regions = Regions([] if chunk.codec is Codec.NONE else [(0, self.stream)])
+        self.stream: Any = b""
+        self.regions = Regions([])
+        if chunk.codec is not Codec.NONE:
+            memory = np.empty(chunk.raw_length, np.uint8)
+            self.stream, self.regions = memory, Regions([(0, memory)])
 
     def target(self, at: int, n: int) -> NDArray[np.uint8] | None:
         return self.regions.target(at, n)
