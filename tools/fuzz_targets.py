@@ -27,7 +27,6 @@ from colstore_io.errors import ColstoreError
 from colstore_io.formats import ReadOptions
 from colstore_io.formats.cstore.manifest import columns_crc
 from colstore_io.kernels import column_codec, decode, message_log, packed5
-from colstore_io.kernels.inflate import inflate
 
 __all__ = ["TARGETS", "Target"]
 
@@ -390,34 +389,6 @@ def _lzw(data: bytes) -> None:
         decode.lzw(np.frombuffer(data, np.uint8)[2:], np.empty(int.from_bytes(data[:2], "little"), np.uint8))
 
 
-def _inflate(data: bytes) -> None:
-    """Raw DEFLATE: bytes are what zlib says that they are, and refused where zlib refuses them."""
-    if len(data) < 2:
-        return
-    stream, size = data[2:], int.from_bytes(data[:2], "little")
-    out = np.empty(size, np.uint8)
-    written = inflate(np.frombuffer(stream, np.uint8), out)
-    reader = zlib.decompressobj(-15)
-    try:
-        want = reader.decompress(stream, size + 1)
-        if len(want) <= size and not reader.eof:
-            want += reader.decompress(reader.unconsumed_tail, 1)
-        sound = reader.eof and len(want) <= size
-    except zlib.error:
-        sound = False
-    assert (written >= 0) == sound, (written, sound)
-    assert not sound or out[:written].tobytes() == want
-
-
-def _inflate_streams() -> list[bytes]:
-    seeds = []
-    for strategy in (zlib.Z_DEFAULT_STRATEGY, zlib.Z_HUFFMAN_ONLY, zlib.Z_FIXED, zlib.Z_RLE):
-        for text in (b"", b"a" * 3000, bytes(range(256)) * 30, b"to be or not to be " * 40, np.arange(900.0).tobytes()):
-            pack = zlib.compressobj(6, zlib.DEFLATED, -15, 9, strategy)
-            seeds.append(len(text).to_bytes(2, "little") + pack.compress(text) + pack.flush())
-    return seeds
-
-
 def _lzw_streams() -> list[bytes]:
     from colstore_io.formats.columns.compress import compressor
     from colstore_io.formats.columns.tags import Codec
@@ -635,7 +606,6 @@ TARGETS: dict[str, Target] = {
     "stream": Target(_stream, _streams),
     "tokenized": Target(_tokenized_stream, _tokenized_streams),
     "lzw": Target(_lzw, _lzw_streams),
-    "inflate": Target(_inflate, _inflate_streams, allowed=()),
     "colbin_typed": Target(_typed, _typed_seeds),
     "colbin_described": Target(_described, _described_seeds),
     "colbin_section": Target(_section_and_message, _section_seeds),

@@ -262,7 +262,6 @@ static const kernel KERNELS[] = {
     {"interleave", 0, 0, 0, interleave, wrong_records, NULL},
     {"delta_decode", 0, 0, 0, delta_decode_run, wrong_values, delta_stream},
     {"bit_unpack", 0, 0, 0, unpack_run, wrong_codes, packed_stream},
-    {"inflate", 0, 0, 0, inflate_run, wrong_bytes, deflate_stream},
     {"length_prefix", 0, 0, 0, prefix_run, wrong_texts, prefixed_stream},
     {"column_encode", 0, 0, 0, column_encode_run, wrong_columns, no_stream},
     {"column_decode", 0, 0, 0, column_decode_run, wrong_values, column_stream},

@@ -5,7 +5,6 @@
 
 #include "column_codec.h"
 #include "decode.h"
-#include "inflate.h"
 #include "message_log.h"
 #include "packed5.h"
 #include "token_table.h"
@@ -83,45 +82,6 @@ static int codec_isa(const work *w) { return w->isa >= ISA_AVX2 ? COLUMN_AVX2 : 
   for (int64_t turn_; (turn_ = next_turn(w, PARTS)) >= 0;) \
     for (part *p = &(w)->encoded->parts[turn_], *once_ = p; once_; once_ = NULL)
 
-/* DEFLATE in the simplest way that has all its parts: a stored block, then the fixed code, a match of 8 bytes for each word
- * that stands 5 bytes before (which none does but by chance, so the text is given one now and then). */
-static void put_bits(uint8_t *out, int64_t *at, uint32_t value, int count) {
-  for (int i = 0; i < count; i++, (*at)++) {
-    if (*at % 8 == 0) out[*at / 8] = 0;
-    out[*at / 8] |= (uint8_t)((value >> i & 1) << (*at % 8));
-  }
-}
-
-static void put_literal(uint8_t *out, int64_t *at, uint32_t byte) { /* codes are sent highest bit first; all are below 144 */
-  uint32_t code = 0x30 + byte, turned = 0;
-  for (int i = 0; i < 8; i++) turned |= (code >> i & 1) << (7 - i);
-  put_bits(out, at, turned, 8);
-}
-
-static int64_t deflate_simply(const uint8_t *text, int64_t n, uint8_t *out) {
-  int64_t at = 0, stored = min_i64(n, 100), k;
-  put_bits(out, &at, 0, 8); /* not the last, stored, padding */
-  put_bits(out, &at, (uint32_t)stored | (uint32_t)~stored << 16, 32);
-  for (k = 0; k < stored; k++) put_bits(out, &at, text[k], 8);
-  put_bits(out, &at, 3, 3);
-  while (k < n) {
-    if (n - k >= 8 && k >= 5 && !memcmp(text + k, text + k - 5, 8)) {
-      put_bits(out, &at, 0x30 /* 262: 0000110 turned around */, 7);
-      put_bits(out, &at, 4 /* 4: 00100, and which of two: 5 */, 5);
-      put_bits(out, &at, 0, 1);
-      k += 8;
-    } else
-      put_literal(out, &at, text[k++]);
-  }
-  put_bits(out, &at, 0, 7);
-  return (at + 7) / 8;
-}
-
-static void deflate_stream(part *p) {
-  for (int64_t k = 200; k + 13 < p->n_text; k += 40) memcpy(p->text + k + 5, p->text + k, 5), memcpy(p->text + k + 10, p->text + k, 3);
-  p->n_stream = deflate_simply(p->text, p->n_text, p->stream);
-}
-
 /* ---- what is measured -------------------------------------------------------------------------------------- */
 
 static void delta_decode_run(work *w) {
@@ -136,12 +96,6 @@ static void unpack_run(work *w) {
     for (int64_t at = 0; at < p->n_stream; at += 4001) /* blocks are cut anywhere */
       done += packed_block(p->stream + at, min_i64(4001, p->n_stream - at), &s, BIT_WIDTH, VALUES - done, out + done);
     if (done != VALUES || first_too_large(out, VALUES, 1 << BIT_WIDTH) >= 0) shared_store(&w->bad, 0);
-  }
-}
-
-static void inflate_run(work *w) {
-  EACH_PART(w, p) {
-    if (inflate_span(p->stream, p->n_stream, p->out, p->n_text) != p->n_text) shared_store(&w->bad, 0);
   }
 }
 
@@ -232,12 +186,6 @@ static int wrong_texts(const work *w) {
   return 0;
 }
 
-static int wrong_bytes(const work *w) {
-  for (int i = 0; i < PARTS; i++)
-    if (memcmp(w->encoded->parts[i].out, w->encoded->parts[i].text, (size_t)w->encoded->parts[i].n_text)) return 1;
-  return 0;
-}
-
 static int wrong_columns(const work *w) {
   for (int i = 0; i < PARTS; i++) {
     part *p = &w->encoded->parts[i];
@@ -282,7 +230,6 @@ static void decode_damaged(work *w, const uint8_t *sound, int64_t n, int kind) {
     case 1: (void)column_decode_as(codec_isa(w), COLUMN_U16, data, keep, FEW, out); break;
     case 2: (void)plain_block_64(data, keep, &s, places, FEW, out, FEW * 8); break;
     case 3: (void)lzw_span(data, keep, out, FEW * 8); break;
-    case 8: (void)inflate_span(data, keep, out, FEW * 8); break;
     case 4: (void)packed5_decode(data, (long)keep, 0, out, FEW * 8); break;
     case 5: (void)is_utf8_span(data, keep); break;
     case 6:
@@ -307,11 +254,10 @@ static void damaged_run(work *w) {
     uint8_t *stream = room(STREAM_ROOM);
     int upper;
     for (int i = 0; i < DAMAGED; i++)
-      for (int kind = 0; kind < 9; kind++) {
+      for (int kind = 0; kind < 8; kind++) {
         int64_t n = 1 + (int64_t)(random64() % 1000);
         if (kind < 2) n = column_encode(p->values, FEW, stream);
         else if (kind == 3) n = lzw_encode(p->text, n, table, stream);
-        else if (kind == 8) n = deflate_simply(p->text, n, stream);
         else if (kind == 4) n = packed5_encode(p->text, (long)n, stream, STREAM_ROOM, &upper);
         else if (kind == 6)
           for (int64_t at = n = 0; at < 20; at++) {
