@@ -196,7 +196,9 @@ def test_a_write_of_any_encoding_holds_its_streams(
     del dense
 
     def write() -> None:
-        encoder = ColumnsEncoder(batch.schema, encoding=encoding, compression=codec, threads=1)
+        encoder = ColumnsEncoder(
+            batch.schema, encoding=encoding, compression=codec, threads=1, block_size=BLOCK
+        )
         encoder.begin()
         encoder.segment([given])
 
