@@ -149,8 +149,12 @@ static void delta_decode_run(work *w) {
 
 static void unpack_run(work *w) {
   EACH_PART(w, p) {
-    if (packed_span(p->stream, p->n_stream, 0, VALUES, BIT_WIDTH, 1 << BIT_WIDTH, (uint32_t *)(void *)p->out) >= 0)
-      shared_store(&w->bad, 0);
+    packed_state s = {0, 0, 0};
+    uint32_t *out = (uint32_t *)(void *)p->out;
+    int64_t done = 0;
+    for (int64_t at = 0; at < p->n_stream; at += 4001) /* blocks are cut anywhere */
+      done += packed_block(p->stream + at, min_i64(4001, p->n_stream - at), &s, BIT_WIDTH, VALUES - done, out + done);
+    if (done != VALUES || first_too_large(out, VALUES, 1 << BIT_WIDTH) >= 0) shared_store(&w->bad, 0);
   }
 }
 
