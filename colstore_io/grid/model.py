@@ -93,6 +93,11 @@ class VariableSpec:
         return product(self.counts)
 
     @property
+    def n_cells(self) -> int:
+        """Number of values."""
+        return product(self.shape)
+
+    @property
     def grid(self) -> Box:
         """All chunks."""
         return Box((0,) * len(self.axes), self.counts)

@@ -23,6 +23,7 @@ from .model import Column, Dimension, Group, Kind, Member, Model, TextFile, Vari
 __all__ = ["group_path", "parse_grid"]
 
 _MAX_INT = 2**63 - 1
+_MAX_LENGTH = 2**62  # so that chunk numbers times chunk lengths do not overflow either
 _MAX_DIMS = 64
 _KINDS: dict[str, Kind] = {"plain": "plain", "complex": "complex", "text": "text", "bytes": "bytes"}
 _COMPLEX: dict[str, Any] = {"<c8": np.dtype(np.complex64), "<c16": np.dtype(np.complex128)}
@@ -126,7 +127,7 @@ def _axes(value: Any, dims: Sequence[str], owner: str, refuse: Refuse) -> tuple[
                     "both positive"
                 )
         axis = Axis.of_runs((length, count) for length, count in runs)
-        if axis.length > _MAX_INT or (axis.count > MAX_CHUNKS and not axis.uniform):
+        if axis.length > _MAX_LENGTH or (axis.count > MAX_CHUNKS and not axis.uniform):
             raise refuse(f"{owner} has more indices or chunks along {dim!r} than can be")
         axes.append(axis)
         if len(_KNOWN_AXES) >= _MOST_AXES:

@@ -13,14 +13,14 @@ from ..errors import FormatError
 from ..formats.cstore.records import BODY_ALIGNMENT, RECORD_HEADER_SIZE
 from .model import Member
 
-__all__ = ["MemberBoxes", "MemberLayout", "missing_chunk", "owners_of"]
+__all__ = ["MemberBoxes", "MemberLayout", "missing_chunk", "outer_product", "owners_of"]
 
 
 def _aligned(nbytes: Any) -> Any:
     return -(-nbytes // BODY_ALIGNMENT) * BODY_ALIGNMENT
 
 
-def _outer_product(factors: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+def outer_product(factors: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Return the product over all combinations, in C order, flat."""
     return reduce(lambda a, b: np.multiply.outer(a, b).reshape(-1), factors, np.ones(1, np.int64))
 
@@ -45,7 +45,7 @@ class MemberLayout:
             size = int(_aligned(rows * member.row_bytes)) + RECORD_HEADER_SIZE
             self.end = member.begin + (member.n_records - 1) * size + rows * member.row_bytes
         else:
-            self._rows = _outer_product([np.diff(axis.edges()) for axis in member.axes])
+            self._rows = outer_product([np.diff(axis.edges()) for axis in member.axes])
             sizes = _aligned(self._rows * member.row_bytes) + RECORD_HEADER_SIZE
             self._starts = member.begin + np.concatenate(([0], np.cumsum(sizes[:-1])))
             self.end = int(self._starts[-1]) + int(self._rows[-1]) * member.row_bytes
