@@ -226,6 +226,8 @@ class GridWriter:
         os.makedirs(directory, exist_ok=True)
         if self.members:
             unsynced.add_directory(directory)
+        if self.base is None:
+            unsynced.add_directory(os.path.dirname(directory))  # a new container has a name of its own
         for path in self.unsynced:
             unsynced.add_file(os.path.join(directory, path))
         unsynced.sync()
