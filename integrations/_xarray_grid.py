@@ -22,9 +22,10 @@ from xarray.core import indexing
 if TYPE_CHECKING:
     from colstore_io.grid import Container, GridWriter
     from colstore_io.grid.commit import Part
+    from colstore_io.grid.jobs import Job
     from colstore_io.grid.layout import Axis
     from colstore_io.grid.model import VariableSpec
-    from colstore_io.grid.reading import GridVariable, Job
+    from colstore_io.grid.reading import GridVariable
 
 __all__ = ["ColstoreDataStore", "GridArray", "variable_of"]
 
@@ -68,7 +69,7 @@ class GridArray(BackendArray):
         return self.variable.outer_job(key.tuple)
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> NDArray[Any]:
-        from colstore_io.grid.reading import read_jobs
+        from colstore_io.grid.jobs import read_jobs
 
         return self.finish(read_jobs([self.job(key)])[0])
 
@@ -198,7 +199,7 @@ class ColstoreDataStore(WritableCFDataStore):
         """Return the store of a grid container, by one listing and one read; None without a manifest of a grid."""
         from colstore_io.grid.container import Container, generation_at
         from colstore_io.grid.parsing import parse_grid
-        from colstore_io.grid.reading import GridSource
+        from colstore_io.grid.source import GridSource
 
         try:
             place, found = generation_at(path, storage_options=storage_options, filesystem=filesystem)
@@ -259,7 +260,7 @@ class ColstoreDataStore(WritableCFDataStore):
     def _changing(self) -> Container:
         """Return the container as it was when a store for changing it was opened."""
         from colstore_io.grid.container import Container
-        from colstore_io.grid.reading import GridSource
+        from colstore_io.grid.source import GridSource
 
         writer = self._writing
         if self._container is None:

@@ -597,7 +597,7 @@ def _grid(data: bytes) -> None:
     """A manifest, beside data files that are sound."""
     from colstore_io.grid.container import Container, place_of
     from colstore_io.grid.parsing import parse_grid
-    from colstore_io.grid.reading import GridSource
+    from colstore_io.grid.source import GridSource
     from colstore_io.writing.manifest_json import GenerationManifest
 
     place = place_of(_grid_place()[0].name)

@@ -14,7 +14,8 @@ from ..writing import manifest
 from ..writing.manifest_json import generation_of_name
 from .model import Group, Model
 from .parsing import group_path, parse_grid
-from .reading import GridSource, GridVariable
+from .reading import GridVariable
+from .source import GridSource
 
 __all__ = ["Container", "Newest", "check_free", "generation_at", "newest_of", "open_container", "place_of"]
 

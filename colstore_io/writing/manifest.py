@@ -62,6 +62,9 @@ def directory_location(directory: Any, *, storage_options: Any = None, filesyste
 
 
 def _read(location: Location) -> bytes:
+    if location.local_path is not None:
+        with open(location.local_path, "rb", buffering=0) as local:
+            return local.readall()
     file, head = storage.open_file(location)
     try:
         return bytes(head) if len(head) == file.size else bytes(file.read(0, file.size))
@@ -105,9 +108,8 @@ def _generations(directory: Location) -> list[int]:
     names: Iterable[str]
     try:
         if directory.local_path is not None:
-            names = os.listdir(
-                directory.local_path
-            )  # only names count: no question about each of many members
+            # Only names count: no question about each of many members.
+            names = [name for name in os.listdir(directory.local_path) if name.startswith("_colstore-")]
         else:
             names = [entry.name for entry in storage.list_names(directory)]
     except (FileNotFoundError, NotADirectoryError):
