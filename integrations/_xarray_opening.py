@@ -7,7 +7,7 @@ in. So only those are decoded whose attributes or dtype ask for it.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import xarray as xr
 if TYPE_CHECKING:
     from ._xarray_grid import ColstoreDataStore
 
-__all__ = ["DECODED_ATTRS", "open_store"]
+__all__ = ["DECODED_ATTRS", "decode", "open_store"]
 
 DECODED_ATTRS = frozenset(
     {
@@ -32,7 +32,9 @@ DECODED_ATTRS = frozenset(
 )
 """Attributes by which xarray's CF decoding changes a variable."""
 
-_ASKING = DECODED_ATTRS - {"units"} | {"_Encoding", "calendar", "bounds", "climatology"}
+_NAMING = frozenset({"coordinates", "bounds", "climatology"})
+
+_ASKING = DECODED_ATTRS - {"units"} | {"_Encoding", "calendar"} | _NAMING
 """Attributes of a variable that xarray's CF decoding may do something for, beside units of time."""
 
 _TIME_UNITS = re.compile(
@@ -44,18 +46,9 @@ _TIME_UNITS = re.compile(
 
 def open_store(store: ColstoreDataStore, *, drop_variables: Any = None, **decoders: Any) -> xr.Dataset:
     """Return the Dataset of a store; reads no data but what xarray puts into indexes later."""
+    dropped = {drop_variables} if isinstance(drop_variables, str) else set(drop_variables or ())
     try:
-        variables, attrs = store.named_variables(), store.get_attrs()
-        dropped = {drop_variables} if isinstance(drop_variables, str) else set(drop_variables or ())
-        kept = {name: variable for name, variable in variables.items() if name not in dropped}
-        coord_names: set[Hashable] = set()
-        decoded = {name: _as_stored(v) for name, v in kept.items() if _is_as_stored(v)}
-        if len(decoded) < len(kept) or "coordinates" in attrs:
-            # Those that name others, and characters that may become text, are decoded with all others in sight.
-            alone = not _name_others(variables, attrs, decoders)
-            asking = {name: v for name, v in kept.items() if name not in decoded} if alone else variables
-            found, attrs, coord_names = _decoded(asking, attrs, dropped, decoders)
-            decoded = {name: found[name] if name in found else decoded[name] for name in kept}
+        decoded, attrs, coord_names = decode(store.named_variables(), store.get_attrs(), dropped, decoders)
     except BaseException:
         store.close()
         raise
@@ -67,32 +60,72 @@ def open_store(store: ColstoreDataStore, *, drop_variables: Any = None, **decode
     return dataset
 
 
-def _is_as_stored(variable: xr.Variable) -> bool:
-    """Whether xarray's CF decoding would give a variable back as it is: it takes longer than all else here."""
-    attrs = variable.attrs
-    if variable.dtype.kind in "ST" or not _ASKING.isdisjoint(attrs):
+def decode(
+    variables: Mapping[Any, xr.Variable],
+    attrs: dict[str, Any],
+    dropped: Collection[Any],
+    decoders: Mapping[str, Any],
+) -> tuple[dict[Any, xr.Variable], dict[str, Any], set[Hashable]]:
+    """Return what `xarray.conventions.decode_cf_variables` does: variables, attributes, names of coordinates.
+
+    The variables that are given are used up.
+    """
+    kept = {name: variable for name, variable in variables.items() if name not in dropped}
+    if _name_others(variables, attrs, decoders):  # then each is decoded with all others in sight
+        return _decoded(variables, attrs, dropped, decoders)
+    masks = decoders.get("mask_and_scale", True) is True
+    asking = {name: variable for name, variable in kept.items() if not _as_stored(variable, masks)}
+    if asking:
+        found, attrs, _ = _decoded(asking, attrs, (), decoders)
+        kept.update(found)
+    return kept, attrs, set()
+
+
+def _as_stored(variable: xr.Variable, masks: bool) -> bool:
+    """Bring a variable in the form that CF decoding would give it, if that is easy; else return False.
+
+    Parameters
+    ----------
+    masks : bool
+        Fill values are taken out of the values.
+    """
+    attrs, encoding = variable.attrs, variable.encoding
+    kind = variable.dtype.kind
+    asking = _ASKING.intersection(attrs)
+    fill = None
+    if asking == {"_FillValue"} and kind == "f" and masks:
+        # What xarray gives floats that nobody gave one: NaN stands for NaN.
+        fill = attrs["_FillValue"]
+        if not isinstance(fill, (float, np.floating)) or fill == fill:
+            return False
+    elif asking:
+        return False
+    if kind in "ST":
         return False
     units = attrs.get("units", "K")
-    return isinstance(units, str) and _TIME_UNITS.fullmatch(units.strip()) is None
+    if not isinstance(units, str) or _TIME_UNITS.fullmatch(units.strip()) is not None:
+        return False
+    if fill is not None:
+        encoding["_FillValue"] = attrs.pop("_FillValue")
+    if kind not in "MmO":
+        encoding.setdefault("dtype", variable.dtype)
+    return True
 
 
-def _as_stored(variable: xr.Variable) -> xr.Variable:
-    if variable.dtype.kind not in "MmO":
-        variable.encoding.setdefault("dtype", variable.dtype)  # as CF decoding would
-    return variable
-
-
-def _name_others(variables: Mapping[Any, xr.Variable], attrs: Mapping[str, Any], decoders: Any) -> bool:
+def _name_others(
+    variables: Mapping[Any, xr.Variable], attrs: Mapping[str, Any], decoders: Mapping[str, Any]
+) -> bool:
+    """Whether one variable may change what becomes of another: it names it, or has characters along a dimension."""
     if "coordinates" in attrs or decoders.get("decode_coords") == "all":
         return True
-    return any(
-        v.dtype.kind == "S" or not {"coordinates", "bounds", "climatology"}.isdisjoint(v.attrs)
-        for v in variables.values()
-    )
+    return any(v.dtype.kind == "S" or not _NAMING.isdisjoint(v.attrs) for v in variables.values())
 
 
 def _decoded(
-    variables: Mapping[Any, xr.Variable], attrs: dict[str, Any], dropped: set[Any], decoders: Any
+    variables: Mapping[Any, xr.Variable],
+    attrs: dict[str, Any],
+    dropped: Collection[Any],
+    decoders: Mapping[str, Any],
 ) -> tuple[dict[Any, xr.Variable], dict[str, Any], set[Hashable]]:
     # xarray looks at the first value of every object array, in case it is a date. Text shows it empty strings.
     texts = {
@@ -106,7 +139,7 @@ def _decoded(
         for name, v in texts.items()
     }
     found, decoded_attrs, coord_names = xr.conventions.decode_cf_variables(
-        {**variables, **shown}, attrs, drop_variables=dropped, **decoders
+        {**variables, **shown}, attrs, drop_variables=set(dropped), **decoders
     )
     decoded: dict[Any, xr.Variable] = dict(found)
     for name in texts.keys() & decoded.keys():

@@ -25,13 +25,16 @@ from ..formats.cstore.header import encode_header
 from ..formats.cstore.manifest import encode_manifest
 from ..formats.cstore.records import BODY_ALIGNMENT, RECORD_HEADER_SIZE, encode_record_header
 from ..storage import Location
-from ..writing.output import AlignedOutput, sync, sync_directory
+from ..writing.output import AlignedOutput, start_writing_back, sync, sync_directory
 from ..writing.publish import Upload, temporary_path
 
 __all__ = ["Unsynced", "machine_id", "write_file"]
 
 _PART_BYTES = 16 << 20
 """Bytes of a file that one thread writes at a time."""
+
+_ANNOUNCED_BYTES = 4 << 20
+"""So many bytes are announced to the system as soon as they are written, so that the sync does not wait for them."""
 
 _MOST_SYNCS = 16
 """Syncs under way at once. They wait for the disk, not for a core, and those that meet share one commit of the file
@@ -234,6 +237,7 @@ class _Plan:
 
     def _write(self, fd: int, first: int, stop: int) -> None:
         output = AlignedOutput(fd, int(self._ends[first - 1]) if first else 0)
+        announced = output.written
         if not first:
             output.append([self._header])
         rows = self._rows[first:stop].tolist()
@@ -244,4 +248,7 @@ class _Plan:
             if padding:
                 parts.append(bytes(padding))
             output.append_arrays(parts, RECORD_HEADER_SIZE + values + padding)
+            if output.written - announced >= _ANNOUNCED_BYTES:
+                start_writing_back(fd, announced, output.written - announced)
+                announced = output.written
         output.flush()

@@ -95,7 +95,7 @@ def test_small_blocks_share_files_and_keep_their_chunks(tmp_path, monkeypatch, g
     back = opened(tmp_path / "a", chunks={})
     assert back["v"].chunks == ds["v"].chunks
     xr.testing.assert_identical(back.load(), ds.load())
-    expected = {1: 360, 1200: 60, 4000: 20, 16 << 20: 1}
+    expected = {1: 360, 1200: 15, 4000: 5, 16 << 20: 1}
     assert len(members(tmp_path / "a")) == expected[group_bytes]
 
 
@@ -149,6 +149,6 @@ def test_blocks_that_another_machine_may_publish_are_durable_when_their_task_end
     job = many_blocks().colstore.to_colstore(tmp_path / "a", compute=other_machine)
     if not other_machine:
         job.compute()
-    assert during == [20]
-    assert len(syncs) == 20
+    assert during == [5]
+    assert len(syncs) == 5
     xr.testing.assert_identical(opened(tmp_path / "a").load(), many_blocks().load())
