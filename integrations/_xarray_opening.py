@@ -52,12 +52,27 @@ def open_store(store: ColstoreDataStore, *, drop_variables: Any = None, **decode
     except BaseException:
         store.close()
         raise
-    is_coord = {name: name in coord_names or v.dims == (name,) for name, v in decoded.items()}
-    coords = xr.Coordinates({name: v for name, v in decoded.items() if is_coord[name]}, indexes={})
-    dataset = xr.Dataset({name: v for name, v in decoded.items() if not is_coord[name]}, coords, attrs)
+    dataset = _dataset(decoded, coord_names, attrs)
     dataset.set_close(store.close)
     dataset.encoding = store.get_encoding()
     return dataset
+
+
+def _dataset(
+    variables: Mapping[Any, xr.Variable], named: Collection[Any], attrs: Mapping[str, Any]
+) -> xr.Dataset:
+    """Return the Dataset of variables that fit together, without indexes; coordinates are those named, and of dims."""
+    coords = {name: v for name, v in variables.items() if name in named or v.dims == (name,)}
+    data = {name: v for name, v in variables.items() if name not in coords}
+    try:
+        # What `Dataset` would do first, aligning and merging, takes longer than reading and checking the manifest.
+        return _construct({**data, **coords}, set(coords), dict(attrs))
+    except (AttributeError, TypeError):  # not in this release of xarray
+        return xr.Dataset(data, xr.Coordinates(coords, indexes={}), attrs)
+
+
+def _construct(variables: dict[Any, xr.Variable], coords: set[Any], attrs: dict[str, Any]) -> xr.Dataset:
+    return xr.Dataset._construct_direct(variables, coords, attrs=attrs)
 
 
 def decode(

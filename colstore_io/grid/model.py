@@ -81,12 +81,12 @@ class VariableSpec:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        return tuple(axis.length for axis in self.axes)
+        return tuple([axis.length for axis in self.axes])
 
     @property
     def counts(self) -> tuple[int, ...]:
         """Chunks along each dimension."""
-        return tuple(axis.count for axis in self.axes)
+        return tuple([axis.count for axis in self.axes])
 
     @property
     def n_chunks(self) -> int:
@@ -177,11 +177,11 @@ class Member:
 
     @property
     def n_records(self) -> int:
-        return product(self.box.counts)
+        return product([axis.count for axis in self.axes])
 
     @property
     def n_rows(self) -> int:
-        return product(axis.length for axis in self.axes)
+        return product([axis.length for axis in self.axes])
 
     @cached_property
     def prefixes(self) -> Mapping[tuple[str, Role], int]:

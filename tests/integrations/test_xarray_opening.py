@@ -106,3 +106,24 @@ def test_nothing_is_decoded_that_asks_for_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(_xarray_opening, "_decoded", None)
     xr.testing.assert_identical(opened(tmp_path / "a").load(), climate().drop_vars("p"))
     assert np.isnan(opened(tmp_path / "a")["t"].encoding["_FillValue"])
+
+
+@pytest.mark.parametrize("default_indexes", [True, False])
+def test_dataset_is_the_one_that_xarray_would_construct(tmp_path, monkeypatch, default_indexes):
+    climate().set_coords(["one", "name"]).colstore.to_colstore(tmp_path / "a")
+
+    def shown():
+        ds = opened(tmp_path / "a", create_default_indexes=default_indexes)
+        kinds = {name: (type(v), type(v._data), v.encoding, v.attrs) for name, v in ds.variables.items()}
+        return (
+            list(map(str, kinds)),
+            repr(kinds),
+            dict(ds.sizes),
+            sorted(map(str, ds.coords)),
+            list(ds.indexes),
+            ds.attrs,
+        )
+
+    found = shown()
+    monkeypatch.setattr(_xarray_opening, "_construct", None)  # as if xarray had no such function
+    assert repr(found) == repr(shown())
