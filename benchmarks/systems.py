@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from grid_family import START as GRID_START
 
 Columns = Mapping[str, np.ndarray]
 
@@ -529,7 +530,7 @@ class _NetCdf(System):
         units = time.attrs["units"] if hasattr(time, "attrs") else time.units
         step, _, start = units.partition(" since ")
         origin = np.datetime64(start.replace(" ", "T"), "ns")
-        end = time.shape[0] + 1
+        end = int((dataset["time"].values[0] - GRID_START) // np.timedelta64(1, "h")) + 1
         time[end - 1 : end] = ((dataset["time"].values - origin) // np.timedelta64(1, step[0])).astype(
             time.dtype
         )

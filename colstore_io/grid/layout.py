@@ -115,6 +115,21 @@ class Axis:
         """Return the length of every chunk."""
         return tuple(length for length, count in self.runs for _ in range(count))
 
+    def chunk_at(self, index: int) -> tuple[int, int, int]:
+        """Return number, first index and length of the chunk that holds `index`, which lies in ``[0, length)``."""
+        if self.uniform:
+            number = index // self.uniform
+            first = number * self.uniform
+            return number, first, min(self.uniform, self.length - first)
+        first = number = 0
+        for length, count in self.runs:
+            if index < first + length * count:
+                within = (index - first) // length
+                return number + within, first + within * length, length
+            first += length * count
+            number += count
+        raise IndexError(f"index {index} lies outside the {self.length} of this axis")
+
     def chunk_of(self, index: Any) -> Any:
         """Return the number of the chunk that holds `index`, an int or an array of them in ``[0, length)``."""
         if self.uniform:

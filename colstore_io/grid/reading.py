@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from .. import buffers, threads
 from ..errors import FormatError
+from . import direct
 from .fetching import Chunks, Ranges, merged, outer_ranges, place_answers, requests_of
 from .jobs import Job, Request, joined, read_jobs
 from .layout import product
 from .model import Member, Role, TextFile, VariableSpec
 from .places import MemberBoxes, missing_chunk, owners_of
 from .selecting import Outer, Points, outer, points
-from .source import SMALL_BYTES, GridSource
+from .source import GridSource
 
 __all__ = ["GridVariable"]
 
@@ -67,6 +68,13 @@ class GridVariable:
     def __repr__(self) -> str:
         return f"GridVariable({self.spec.name!r}, dtype={self.spec.dtype}, shape={self.spec.shape})"
 
+    @property
+    def boxes(self) -> MemberBoxes:
+        """The boxes of `members`."""
+        if self._boxes is None:
+            self._boxes = MemberBoxes(self.members, len(self.spec.dims))
+        return self._boxes
+
     # ------------------------------------------------------------------------------------------------------
     # What a caller asks for
 
@@ -97,8 +105,10 @@ class GridVariable:
             key[0], np.ndarray
         ):  # no need to sort: one dimension's points are its rows
             return self.points_job(key)
-        if self.spec.n_chunks == 1 and all(type(k) is slice for k in key):
-            values = self._read_small(key)
+        if self.spec.kind == "plain":
+            values = direct.read_small(self, key)
+            if values is None:
+                values = direct.read_box(self, key)
             if values is not None:
                 return Job([], lambda answers: values, self.spec.name)
         return self._named(self._job(outer(key, self.spec.axes, self.spec.dims)))
@@ -110,20 +120,6 @@ class GridVariable:
         trusting = spec.kind == "plain" and spec.n_chunks <= _FEW_CHUNKS
         selection = points(key, spec.axes, spec.dims, unchecked_size=_UNCHECKED_POINTS if trusting else None)
         return self._named(self._job(selection))
-
-    def _read_small(self, key: Sequence[Any]) -> NDArray[Any] | None:
-        """Return the values of a small variable of one chunk, all of which are wanted; None when it is not such."""
-        spec = self.spec
-        if spec.kind != "plain" or not self.members or len(key) != len(spec.shape):
-            return None
-        if any(k.indices(n) != (0, n, 1) for k, n in zip(key, spec.shape, strict=True)):
-            return None
-        member = self.members[-1]
-        nbytes = spec.n_cells * spec.dtype.itemsize
-        if nbytes > SMALL_BYTES or member.n_records != 1:
-            return None
-        data = self.source.read_small(member, spec.name, "", nbytes)
-        return None if data is None else np.frombuffer(data, spec.dtype).reshape(spec.shape).copy()
 
     def _named(self, job: Job) -> Job:
         job.variable = self.spec.name
@@ -149,9 +145,10 @@ class GridVariable:
     def _owners(
         self, selection: Outer | Points
     ) -> tuple[NDArray[np.int32], list[tuple[int, tuple[slice, ...]]]]:
-        if self._boxes is None:
-            self._boxes = MemberBoxes(self.members, len(self.spec.dims))
-        owners, parts = owners_of(self.members, selection.chunks, self._boxes)
+        if len(self.members) == 1 and self.members[0].box == self.spec.grid:
+            whole = tuple([slice(0, len(own)) for own in selection.chunks])
+            return np.zeros([len(own) for own in selection.chunks], np.int32), [(0, whole)]
+        owners, parts = owners_of(self.members, selection.chunks, self.boxes)
         # Of the box around points only the touched chunks count; they are looked at when their bases are.
         if isinstance(selection, Outer) and (owners < 0).any():
             where = np.argwhere(owners < 0)[0]

@@ -32,12 +32,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A member at hand: its file, its layout, and the mapping with its address (0: not mapped)."""
+    """A member at hand: its file, its layout, and its mapping, if it has one."""
 
     file: ByteFile
     layout: MemberLayout
     mapping: NDArray[np.uint8] | None
-    address: int
+
+    @property
+    def address(self) -> int:
+        """Of the mapping; 0 without one."""
+        return 0 if self.mapping is None else self.mapping.ctypes.data
 
 
 class GridSource:
@@ -145,12 +149,12 @@ class GridSource:
         if mapping is None:
             with self._lock:
                 self._layouts[member.path] = layout
-            return Opened(file, layout, None, 0)
+            return Opened(file, layout, None)
         if fresh:
             self._compare(member, layout, mapping, variable)
             with self._lock:
                 self._layouts[member.path] = layout
-        return Opened(file, layout, mapping, mapping.ctypes.data)
+        return Opened(file, layout, mapping)
 
     def _compare(
         self, member: Member, layout: MemberLayout, mapping: NDArray[np.uint8], variable: str
