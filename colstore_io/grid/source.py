@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
+import stat
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -113,11 +115,15 @@ class GridSource:
 
     def _check_there(self, local_path: str, path: str, size: int, variable: str) -> None:
         try:
-            found = os.stat(local_path).st_size
-        except FileNotFoundError:
+            found = os.stat(local_path)
+        except OSError as exc:
+            if not _is_absent(exc):
+                raise
             raise self.damaged(variable, path, "is not there") from None
-        if found < size:
-            raise self.damaged(variable, path, f"was cut short: {found} of {size} bytes are left")
+        if not stat.S_ISREG(found.st_mode):
+            raise self.damaged(variable, path, "is no file")
+        if found.st_size < size:
+            raise self.damaged(variable, path, f"was cut short: {found.st_size} of {size} bytes are left")
 
     def _guarded(self, variable: str, path: str, call: Callable[[], T]) -> T:
         try:
@@ -186,7 +192,9 @@ class GridSource:
                 size = os.fstat(file.fileno()).st_size
                 file.seek(member.begin - RECORD_HEADER_SIZE)
                 data = file.read(RECORD_HEADER_SIZE + place + nbytes)
-        except FileNotFoundError:
+        except OSError as exc:
+            if not _is_absent(exc):
+                raise
             raise self.damaged(variable, member.path, "is not there") from None
         if size < member.size or len(data) < RECORD_HEADER_SIZE + place + nbytes:
             raise self.damaged(
@@ -206,3 +214,9 @@ class GridSource:
             self._layouts = {}
         for file in files:
             file.close()
+
+
+def _is_absent(error: OSError) -> bool:
+    """Whether there is no file of that name: none, a folder, one inside a file, or one that no file can have."""
+    absent = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
+    return error.errno in absent
