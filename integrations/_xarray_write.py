@@ -155,7 +155,7 @@ def _encoded_alike(
     from colstore_io.errors import SchemaMismatchError
 
     dataset = dataset.copy()
-    for name, variable in dataset.variables.items():
+    for name, variable in list(dataset.variables.items()):
         if name in encoding:
             raise ValueError(f"variable {name!r} exists already, its encoding cannot be given again")
         if name not in existing:
@@ -177,13 +177,12 @@ def _encoded_alike(
             if old.dtype.kind == "O" and variable.dtype.kind in "UT":
                 from xarray.coding.strings import create_vlen_dtype
 
-                variable = variable.astype(create_vlen_dtype(str))
+                dataset[name] = variable.astype(create_vlen_dtype(str))
         # What the file does not fill must not get xarray's default fill value.
         kept.setdefault("_FillValue", None)
         if variable.dtype.kind in "Mmb" and "units" not in kept:
             kept.pop("_FillValue")
-        dataset[name] = variable.copy(deep=False)
-        dataset[name].encoding = kept
+        dataset.variables[name].encoding = kept  # of the copy; to assign a variable would align all
     return dataset
 
 

@@ -19,7 +19,7 @@ from .container import Newest, check_free, newest_of
 from .files import Unsynced
 from .layout import Axis, Box
 from .members import write_member
-from .model import Dimension, Group, Member, Model, TextFile, VariableSpec, manifest_of
+from .model import Dimension, Group, Member, Model, TextFile, VariableSpec, check_attributes, manifest_of
 from .parsing import group_path
 
 __all__ = ["GridWriter", "Mode", "Part", "conflict"]
@@ -197,8 +197,9 @@ class GridWriter:
         TypeError
             If an attribute has no form in a manifest, naming it and its variable.
         """
-        self._manifest(self.base, 0)  # attributes that cannot be stored are refused before a byte is written
-        self._write_durably()
+        # Attributes that cannot be stored are refused before a byte is written.
+        check_attributes(self.group, self.attrs, [part.spec for part in self.parts.values()])
+        unsynced = self._write()
         for _ in range(_ATTEMPTS):
             number = manifest.next_number(self.place)  # first: what is published after this takes the number
             if self._newest is None or not self._newest.is_before(self.place, number):
@@ -209,20 +210,21 @@ class GridWriter:
             self._check_others(newest)
             generation = self._manifest(newest, number)
             try:
-                manifest.publish(self.place, generation, checked=True)
+                # The bytes of the manifest become durable together with the data; its name comes behind theirs.
+                manifest.publish(self.place, generation, checked=True, before_name=unsynced.sync)
             except CommitConflictError:
                 continue
             self.base = newest
             return number
         raise conflict(self.place, "the dataset again and again")
 
-    def _write_durably(self) -> None:
-        """Write what waits; then make all data files durable, and their names. No manifest names them before."""
+    def _write(self) -> Unsynced:
+        """Write what waits; return all data files: they must be durable, and their names, before a manifest is."""
         unsynced = Unsynced()
         self.write_waiting(unsynced)
         directory = self.place.local_path
         if directory is None:
-            return
+            return unsynced
         os.makedirs(directory, exist_ok=True)
         if self.members:
             unsynced.add_directory(directory)
@@ -230,8 +232,8 @@ class GridWriter:
             unsynced.add_directory(os.path.dirname(directory))  # a new container has a name of its own
         for path in self.unsynced:
             unsynced.add_file(os.path.join(directory, path))
-        unsynced.sync()
         self.unsynced.clear()
+        return unsynced
 
     def _manifest(self, newest: Model | None, number: int) -> manifest.GenerationManifest:
         return manifest_of(self._groups(newest), number)

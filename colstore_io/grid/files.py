@@ -96,15 +96,20 @@ class Unsynced:
         """Add a directory in which files got their names."""
         self._directories.add(path)
 
-    def sync(self) -> None:
+    def sync(self, *others: int) -> None:
         """Make all files durable, then their names.
+
+        Parameters
+        ----------
+        *others : int
+            More descriptors to sync, borrowed.
 
         Raises
         ------
         OSError
             As the system gives it. Nothing must be published then.
         """
-        waiting: list[_Handle | str] = [*self._open, *self._closed]
+        waiting: list[_Handle | str | int] = [*self._open, *self._closed, *others]
         threads.map_with_helpers(_sync_one, waiting, _MOST_SYNCS - 1)
         for directory in self._directories:
             sync_directory(directory)
@@ -130,7 +135,10 @@ def machine_id() -> str | None:
         return None
 
 
-def _sync_one(file: _Handle | str) -> None:
+def _sync_one(file: _Handle | str | int) -> None:
+    if isinstance(file, int):
+        sync(file)
+        return
     if isinstance(file, _Handle):
         sync(file.fd)
         file.close()

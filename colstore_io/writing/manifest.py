@@ -11,7 +11,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from .manifest_json import (
     manifest_name,
     new_commit_id,
 )
+from .output import sync
 from .publish import resolve_target, write_small_file
 
 __all__ = [
@@ -164,7 +165,13 @@ def member_locations(generation: GenerationManifest, place: Location) -> list[Lo
 # Publishing
 
 
-def publish(directory: Location, generation: GenerationManifest, *, checked: bool = False) -> Location:
+def publish(
+    directory: Location,
+    generation: GenerationManifest,
+    *,
+    checked: bool = False,
+    before_name: Callable[[int], None] = sync,
+) -> Location:
     """Create the manifest of a generation, exclusively.
 
     The target is read back after any error: our own commit id means that an earlier try had arrived
@@ -174,6 +181,9 @@ def publish(directory: Location, generation: GenerationManifest, *, checked: boo
     ----------
     checked : bool
         The caller has read the newest generation, and understood it.
+    before_name : callable
+        On this machine: makes the descriptor that it is given durable, and all that the manifest names. Called before
+        the manifest has its name.
 
     Returns
     -------
@@ -195,7 +205,7 @@ def publish(directory: Location, generation: GenerationManifest, *, checked: boo
     location = directory.child(generation.name)
     try:
         if location.local_path is not None:
-            write_small_file(location.local_path, data, exclusive=True)
+            write_small_file(location.local_path, data, exclusive=True, before_name=before_name)
         else:
             storage.write_object(location, [data], exclusive=True)
     except Exception as exc:

@@ -53,7 +53,12 @@ def events(monkeypatch):
 
     monkeypatch.setattr(files, "sync", sync)
     monkeypatch.setattr(files, "sync_directory", name_of("directory", files.sync_directory))
-    monkeypatch.setattr(manifest, "write_small_file", name_of("publish", publish.write_small_file))
+    real = publish.publish_new
+    monkeypatch.setattr(
+        publish,
+        "publish_new",
+        lambda old, new: (found.append(("publish", os.path.basename(new))), real(old, new))[1],
+    )
     return found
 
 
@@ -131,11 +136,13 @@ def commit(path: Path, mode: str, *names: str) -> None:
 def test_data_and_names_are_durable_before_a_manifest_names_them(tmp_path, events):
     commit(tmp_path / "g", "w", "x", "y", "z")
     kinds = [kind for kind, _ in events]
-    assert kinds[:3] == ["sync"] * 3
-    assert set(kinds[3:-1]) == {"directory"}
+    assert kinds[:4] == ["sync"] * 4
+    assert set(kinds[4:-1]) == {"directory"}
     assert events[-1] == ("publish", "_colstore-00000001.json")
-    members = {name for name in os.listdir(tmp_path / "g") if name.startswith("part-")}
-    assert {name for kind, name in events if kind == "sync"} == members
+    synced = sorted(name for kind, name in events if kind == "sync")
+    members = sorted(name for name in os.listdir(tmp_path / "g") if name.startswith("part-"))
+    assert synced[0].startswith("._colstore-00000001.json.")
+    assert synced[1:] == members
     assert ("directory", "g") in events
     assert ("directory", tmp_path.name) in events, "the name of a new container is made durable too"
 
