@@ -2,14 +2,16 @@
 
 Every system stores the same Dataset in the same chunks. What it stored is read back and compared when its file is
 made; what a read returns is compared before anything is timed. Reads begin with an open Dataset: `open` and
-`open_chunks` are what opening costs. Ours makes durable what it writes, the others leave that to the system: all
-dirty pages are written back before each sample of `write` and `append`.
+`open_chunks` are what opening costs. Ours makes durable what it writes, the others leave that to the system: in
+`write` and `append` each does what it does, in `write_durable` and `append_durable` the files that the others wrote
+are synced behind it. All dirty pages are written back before each sample.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,8 +53,8 @@ class GridData:
         times, lats, lons = (np.arange(n, dtype="f4") for n in self.shape)
         rng = np.random.default_rng(7)
         values = np.empty(self.shape, "f4")
-        for k, time in enumerate(times):
-            wave = np.sin(lats[:, None] / 20 + time / 50) * np.cos(lons[None, :] / 30 - time / 70)
+        for k, step in enumerate(times):
+            wave = np.sin(lats[:, None] / 20 + step / 50) * np.cos(lons[None, :] / 30 - step / 70)
             values[k] = 280 + 15 * wave + 0.25 * rng.standard_normal(self.shape[1:], "f4")
         return values
 
@@ -158,6 +160,24 @@ def _cleared(system: Any, data: GridData) -> None:
     os.sync()
 
 
+def _durable(system: Any, path: str, write: Callable[[], None]) -> None:
+    """Write to `path`, and make durable what was written, names too, as ours does by itself."""
+    begin = time.time_ns() - 20_000_000  # times of files are those of the last tick
+    write()
+    if system.is_durable:
+        return
+    folders = [os.path.dirname(path)]
+    names = [path]
+    for folder, _, files in os.walk(path):
+        folders.append(folder)
+        names += [os.path.join(folder, name) for name in files]
+    for name in [*names, *reversed(folders)]:
+        if name in folders or os.stat(name).st_mtime_ns >= begin:
+            fd = os.open(name, os.O_RDONLY)
+            os.fsync(fd)
+            os.close(fd)
+
+
 @dataclass(frozen=True)
 class GridWorkload:
     """One thing to measure.
@@ -199,9 +219,11 @@ def _mean(dataset: Any) -> Any:
         return dataset["t"].mean("time").compute().values
 
 
-def _limit_write(values: Any, data: GridData) -> None:
-    with open(data.scratch("grid_limit.raw"), "wb") as file:
+def _limit_write(values: Any, data: GridData, durable: bool = False) -> None:
+    with open(data.scratch("grid_limit.raw"), "wb", buffering=0) as file:
         file.write(memoryview(values).cast("B"))
+        if durable:
+            os.fsync(file.fileno())
 
 
 def grid_workloads() -> Iterator[tuple[str, str, GridWorkload]]:
@@ -215,6 +237,10 @@ def grid_workloads() -> Iterator[tuple[str, str, GridWorkload]]:
         def write(system: Any, _: Any, data: GridData, layout: str = layout) -> None:
             path = data.scratch("grid_written" + system.grid_suffix)
             system.write_grid(data.dataset, path, data.chunks(layout))
+
+        def write_durable(system: Any, _: Any, data: GridData, write: Any = write) -> None:
+            path = data.scratch("grid_written" + system.grid_suffix)
+            _durable(system, path, lambda: write(system, _, data))
 
         found = {
             "open": GridWorkload("grid", _opened(None)),
@@ -236,6 +262,9 @@ def grid_workloads() -> Iterator[tuple[str, str, GridWorkload]]:
             "write": GridWorkload(
                 "none", write, None, lambda d: _limit_write(d.values, d), _cleared, "write_grid"
             ),
+            "write_durable": GridWorkload(
+                "none", write_durable, None, lambda d: _limit_write(d.values, d, True), _cleared, "write_grid"
+            ),
         }  # fmt: skip
         if layout == "time":
             found["append"] = GridWorkload(
@@ -243,6 +272,14 @@ def grid_workloads() -> Iterator[tuple[str, str, GridWorkload]]:
                 lambda s, path, d: d.append(s, path),
                 None,
                 lambda d: _limit_write(d.values[0], d),
+                lambda s, d: os.sync(),
+                "append_grid",
+            )
+            found["append_durable"] = GridWorkload(
+                "grid_growing",
+                lambda s, path, d: _durable(s, path, lambda: d.append(s, path)),
+                None,
+                lambda d: _limit_write(d.values[0], d, True),
                 lambda s, d: os.sync(),
                 "append_grid",
             )

@@ -52,6 +52,7 @@ class System:
     write_grid: Any = None
     open_grid: Any = None
     append_grid: Any = None
+    is_durable = False  # what `write_grid` and `append_grid` did survives a loss of power
     grid_suffix = ""  # of the files or folders that `write_grid` makes
     encoded_suffix = ""  # of the files that `encode` makes the bytes of
     imported = ""  # the package that a program imports to use it
@@ -145,6 +146,7 @@ class Ours(_Cstore):
     # N-D data: what `write_grid` takes, and `open_grid` returns, are Datasets of xarray.
 
     grid_suffix = ".grid"
+    is_durable = True
 
     def write_grid(self, dataset: Any, path: str, chunks: tuple[int, ...], *, growing: bool = False) -> None:
         import colstore_io.integrations.xarray  # noqa: F401  # registers ds.colstore

@@ -209,7 +209,7 @@ class TestGridFamily:
         measured: dict[str, set[str]] = {}
         for row in run["results"]:
             measured.setdefault(row["workload"], set()).add(row["system"])
-        assert len(measured) == 17
+        assert len(measured) == 20
         for systems in measured.values():
             assert set(self.SYSTEMS) <= systems
 

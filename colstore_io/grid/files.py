@@ -1,8 +1,8 @@
-"""Writing one data file of a container: whole or not at all, by several threads, and durable before it is named.
+"""Writing one data file of a container: whole or not at all, and durable before it is named.
 
-The size of such a file is known before its first byte is written. So its counters are right from the beginning, threads
-fill parts of it at their own offsets, and one sync makes it durable. It gets its name, which is random, when it is
-complete; nobody reads it before a manifest names it.
+The size of such a file is known before its first byte is written. So its counters are right from the beginning,
+threads may fill parts of it at their own offsets, and one sync makes it durable. It gets its name, which is random,
+when it is complete; nobody reads it before a manifest names it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..storage import Location
 from ..writing.output import AlignedOutput, start_writing_back, sync, sync_directory
 from ..writing.publish import Upload, temporary_path
 
-__all__ = ["Unsynced", "machine_id", "write_file"]
+__all__ = ["Scratch", "Unsynced", "machine_id", "write_file"]
 
 _PART_BYTES = 16 << 20
 """Bytes of a file that one thread writes at a time."""
@@ -44,7 +44,32 @@ _MOST_OPEN = 256
 
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
-Record = Callable[[int], Sequence[NDArray[Any]]]
+
+class Scratch:
+    """Memory of one thread for the values of one record: taken again for the next one, whose pages are there then."""
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+        self._used = 0
+
+    def begin(self) -> None:
+        """Begin a record: what was handed out for the one before may be overwritten."""
+        self._used = 0
+
+    def contiguous(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return `values` in C order, flat: themselves, or a copy that lives until the next `begin`."""
+        if values.flags.c_contiguous or values.dtype.hasobject:
+            return np.ascontiguousarray(values).reshape(-1)
+        begin = -(-self._used // 64) * 64
+        self._used = begin + values.nbytes
+        if self._used > len(self._memory):
+            self._memory = np.empty(self._used, np.uint8)  # what was handed out keeps its own memory
+        copy = self._memory[begin : begin + values.nbytes].view(values.dtype)
+        np.copyto(copy.reshape(values.shape), values)
+        return copy
+
+
+Record = Callable[[int, Scratch], Sequence[NDArray[Any]]]
 
 
 class _Handle:
@@ -155,6 +180,8 @@ def write_file(
     rows: NDArray[np.int64],
     record: Record,
     unsynced: Unsynced | None = None,
+    *,
+    parallel: bool = False,
 ) -> tuple[int, int]:
     """Write a `.cstore` file of records whose lengths are known.
 
@@ -167,10 +194,15 @@ def write_file(
     rows : ndarray of int64, shape (R,)
         Rows of each record; at least one record.
     record : callable
-        Returns the columns of record number k, as they stand in a file. Called in any order, by several threads.
+        ``record(k, scratch)`` returns the columns of record number k, as they stand in a file; they may live in the
+        scratch memory. Called in any order, by several threads.
     unsynced : Unsynced, optional
         Takes the file, so that it can be made durable later. Without it the bytes are durable on return; the name
         is not, until the directory is synced. Of no meaning for an object store.
+    parallel : bool
+        Records take time to make: several threads do, each a part of the file. What is in memory is written faster by
+        one, as Linux lets one at a time write to a file: 259 MB of tiles took 0.7 s instead of 1.1 s on a busy machine,
+        0.46 s instead of 0.41 s on an idle one.
 
     Returns
     -------
@@ -181,7 +213,7 @@ def write_file(
     """
     objects = column_objects(Schema(tuple(Field(name, dtype) for name, dtype in fields)))
     header = encode_header(encode_manifest(objects, top_level_extra({})), len(rows), int(rows.sum()))
-    plan = _Plan(header, rows, sum(dtype.itemsize for _, dtype in fields), record)
+    plan = _Plan(header, rows, sum(dtype.itemsize for _, dtype in fields), record, parallel)
     if location.local_path is None:
         upload = Upload(location)
         try:
@@ -217,8 +249,11 @@ def _write_local(target: str, plan: _Plan, unsynced: Unsynced | None) -> None:
 class _Plan:
     """Where the bytes of a file stand."""
 
-    def __init__(self, header: bytes, rows: NDArray[np.int64], row_bytes: int, record: Record) -> None:
+    def __init__(
+        self, header: bytes, rows: NDArray[np.int64], row_bytes: int, record: Record, parallel: bool
+    ) -> None:
         self._header, self._rows, self._row_bytes, self._record = header, rows, row_bytes, record
+        self._parallel = parallel
         values = rows * row_bytes
         self._ends = len(header) + np.cumsum(RECORD_HEADER_SIZE + values + -values % BODY_ALIGNMENT)
 
@@ -232,8 +267,8 @@ class _Plan:
         return int(self._ends[-1])
 
     def fill(self, fd: int) -> None:
-        """Write everything. Parts are runs of records; several threads write one each."""
-        parts = self._parts()
+        """Write everything. Parts are runs of records; several threads may write one each."""
+        parts = self._parts() if self._parallel else [(0, len(self._rows))]
         with threads.lease(min(len(parts), config.get_max_workers() or threads.budget())) as granted:
             threads.map_with_helpers(lambda part: self._write(fd, *part), parts, granted - 1)
 
@@ -248,11 +283,13 @@ class _Plan:
         announced = output.written
         if not first:
             output.append([self._header])
+        scratch = Scratch()
         rows = self._rows[first:stop].tolist()
         for number, n_rows in zip(range(first, stop), rows, strict=True):
             values = n_rows * self._row_bytes
             padding = -values % BODY_ALIGNMENT
-            parts: list[Any] = [encode_record_header(number, n_rows), *self._record(number)]
+            scratch.begin()
+            parts: list[Any] = [encode_record_header(number, n_rows), *self._record(number, scratch)]
             if padding:
                 parts.append(bytes(padding))
             output.append_arrays(parts, RECORD_HEADER_SIZE + values + padding)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..formats.cstore.encode import stored_array
 from ..storage import Location
-from .files import Unsynced, write_file
+from .files import Scratch, Unsynced, write_file
 from .layout import Box
 from .model import NAN_SIZE, NONE_SIZE, Column, Member, TextFile, VariableSpec, roles_of
 from .places import outer_product
@@ -79,21 +79,22 @@ def write_member(
     edges = [axis.edges().tolist() for axis in axes]
     counts = tuple(axis.count for axis in axes)
 
-    def record(chunk: int) -> list[NDArray[Any]]:
+    def record(chunk: int, scratch: Scratch) -> list[NDArray[Any]]:
         place = _slices(edges, chunk)
         parts: list[NDArray[Any]] = []
         for spec in specs:
             if spec.name in sizes:
-                parts += [column[place].reshape(-1) for column in sizes[spec.name]]
+                parts += [column[place] for column in sizes[spec.name]]
                 continue
-            values = np.asarray(arrays[spec.name][place], spec.dtype).reshape(-1)
+            values = np.asarray(arrays[spec.name][place], spec.dtype)
             parts += [values.real, values.imag] if spec.kind == "complex" else [values]
-        return [stored_array(np.ascontiguousarray(part)) for part in parts]
+        return [stored_array(scratch.contiguous(part)) for part in parts]
 
     path = member_name(number)
     fields = [(name, dtype.newbyteorder("<")) for name, dtype in zip(names, dtypes, strict=True)]
     rows = outer_product([np.diff(axis.edges()) for axis in axes])
-    begin, size = write_file(place.child(path), fields, rows, record, unsynced)
+    lazy = not all(isinstance(arrays[spec.name], np.ndarray) for spec in specs)
+    begin, size = write_file(place.child(path), fields, rows, record, unsynced, parallel=lazy)
     box = Box(tuple(first), tuple(a + n for a, n in zip(first, counts, strict=True)))
     where = {name: text.path for name, text in texts.items()}
     member = Member(path, size, group, specs[0].dims, box, tuple(axes), begin, tuple(columns), where)
@@ -169,5 +170,5 @@ def _write_text(
     path = member_name(number)
     fields = [(f"{spec.name}.text", np.dtype(np.uint8))]
     rows = np.array([len(text)], np.int64)
-    begin, size = write_file(place.child(path), fields, rows, lambda _: [text], unsynced)
+    begin, size = write_file(place.child(path), fields, rows, lambda *_: [text], unsynced)
     return TextFile(path, size, group, begin, len(text)), (starts, sizes)

@@ -21,16 +21,20 @@ from colstore_io.writing import manifest, publish
 FIELDS = [("a", np.dtype("<f4")), ("b", np.dtype("<i2"))]
 
 
-def written(path: Path, rows: list[int], unsynced: Unsynced | None = None) -> dict[str, np.ndarray]:
+def written(
+    path: Path, rows: list[int], unsynced: Unsynced | None = None, *, parallel: bool = False
+) -> dict[str, np.ndarray]:
     """Write records of these lengths, and return what should be in the file."""
     total = sum(rows)
     columns = {"a": np.arange(total, dtype="<f4"), "b": np.arange(total, dtype="<i2")}
     ends = np.cumsum(rows).tolist()
 
-    def record(k: int) -> list[np.ndarray]:
+    def record(k: int, scratch: object) -> list[np.ndarray]:
         return [values[ends[k] - rows[k] : ends[k]] for values in columns.values()]
 
-    begin, size = write_file(storage.locate(str(path)), FIELDS, np.array(rows, np.int64), record, unsynced)
+    begin, size = write_file(
+        storage.locate(str(path)), FIELDS, np.array(rows, np.int64), record, unsynced, parallel=parallel
+    )
     assert size == path.stat().st_size
     assert path.read_bytes()[begin : begin + 4] == columns["a"][:1].tobytes()
     return columns
@@ -67,7 +71,7 @@ def events(monkeypatch):
 def test_file_is_the_one_that_a_stream_of_records_makes(tmp_path, monkeypatch, rows, part_bytes):
     monkeypatch.setattr(files, "_PART_BYTES", part_bytes)
     monkeypatch.setattr(threads._budget, "total", 4)
-    columns = written(tmp_path / "ours.cstore", rows)
+    columns = written(tmp_path / "ours.cstore", rows, parallel=True)
     with cs.recreate(tmp_path / "stream.cstore") as writer:
         for end, n in zip(np.cumsum(rows).tolist(), rows, strict=True):
             writer.write({name: values[end - n : end] for name, values in columns.items()})
@@ -75,8 +79,25 @@ def test_file_is_the_one_that_a_stream_of_records_makes(tmp_path, monkeypatch, r
     assert sorted(os.listdir(tmp_path)) == ["ours.cstore", "stream.cstore"]
 
 
+def test_scratch_memory_is_taken_again_and_holds_all_values_of_a_record():
+    scratch = files.Scratch()
+    grid = np.arange(60, dtype="i4").reshape(5, 12)
+    parts = [grid[1:4, 2:5], grid[:, ::2].astype("f8").T, grid[0:2, 3:9], grid[2]]
+    for _ in range(3):
+        scratch.begin()
+        found = [scratch.contiguous(part) for part in parts]
+        for own, part in zip(found, parts, strict=True):
+            assert own.tolist() == part.reshape(-1).tolist()
+            assert own.dtype == part.dtype
+            assert own.flags.c_contiguous
+    assert np.shares_memory(found[3], grid), "what is contiguous is not copied"
+    first = found[0].ctypes.data
+    scratch.begin()
+    assert scratch.contiguous(parts[0]).ctypes.data == first
+
+
 def test_failure_leaves_nothing_behind(tmp_path):
-    def record(k: int) -> list[np.ndarray]:
+    def record(k: int, scratch: object) -> list[np.ndarray]:
         if k == 2:
             raise OSError("the source is gone")
         return [np.zeros(4, "<f4"), np.zeros(4, "<i2")]
