@@ -183,6 +183,13 @@ class TestMeasuring:
 
 class TestGridFamily:
     SYSTEMS = ("ours", "zarr", "netcdf4", "h5netcdf")
+    WORKLOADS = (
+        "grid_time_open",
+        "grid_time_append",
+        "grid_tile_points",
+        "grid_tile_mean",
+        "grid_tile_write",
+    )
 
     def test_goals_name_systems_that_there_are(self) -> None:
         workloads, systems = load("benchmarks", "workloads"), load("benchmarks", "systems")
@@ -198,7 +205,7 @@ class TestGridFamily:
             "-W",
             "ignore",
             "benchmarks/run.py",
-            "--only=grid",
+            "--only=" + ",".join(self.WORKLOADS),
             "--grid=20x9x12",
             "--rows=1000",
         ]
@@ -209,7 +216,7 @@ class TestGridFamily:
         measured: dict[str, set[str]] = {}
         for row in run["results"]:
             measured.setdefault(row["workload"], set()).add(row["system"])
-        assert len(measured) == 20
+        assert len(measured) == 8
         for systems in measured.values():
             assert set(self.SYSTEMS) <= systems
 
