@@ -62,7 +62,8 @@ def _dataset(
     variables: Mapping[Any, xr.Variable], named: Collection[Any], attrs: Mapping[str, Any]
 ) -> xr.Dataset:
     """Return the Dataset of variables that fit together, without indexes; coordinates are those named, and of dims."""
-    coords = {name: v for name, v in variables.items() if name in named or v.dims == (name,)}
+    dims = {dim for v in variables.values() for dim in v.dims}
+    coords = {name: v for name, v in variables.items() if name in named or name in dims}
     data = {name: v for name, v in variables.items() if name not in coords}
     try:
         # What `Dataset` would do first, aligning and merging, takes longer than reading and checking the manifest.

@@ -110,7 +110,8 @@ def test_nothing_is_decoded_that_asks_for_nothing(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("default_indexes", [True, False])
 def test_dataset_is_the_one_that_xarray_would_construct(tmp_path, monkeypatch, default_indexes):
-    climate().set_coords(["one", "name"]).colstore.to_colstore(tmp_path / "a")
+    two = xr.Variable(("time", "level"), np.ones((6, 3)))  # a coordinate: there is a dimension of this name
+    climate().set_coords(["one", "name"]).assign(level=two).colstore.to_colstore(tmp_path / "a")
 
     def shown():
         ds = opened(tmp_path / "a", create_default_indexes=default_indexes)
