@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -146,3 +147,42 @@ def test_member_opens_alone_as_a_table(tmp_path):
     climate().colstore.to_colstore(tmp_path / "a")
     with cs.open(member_of(tmp_path / "a", "t")) as table:
         assert np.asarray(table["t"]).tolist() == climate()["t"].values.reshape(-1).tolist()
+
+
+@pytest.mark.parametrize("options", [{}, {"mmap": False}])
+def test_name_that_no_file_can_have_is_a_missing_file(tmp_path, options):
+    climate()[["t"]].drop_vars(["time", "lat", "lon"]).colstore.to_colstore(tmp_path / "a")
+
+    def change(members):
+        members["files"][0]["path"] = "part-" + "0" * 300 + ".cstore"
+
+    change_manifest(tmp_path / "a", change)
+    with pytest.raises(FormatError, match=r"variable 't' needs part-0+\.cstore, which is not there"):
+        opened(tmp_path / "a", **options)["t"].load()
+
+
+def test_few_numbers_that_stand_for_many_chunks_take_no_memory(tmp_path):
+    """Unequal chunks are not written out for Dask when there are millions of them; nothing else counts them."""
+    climate()[["one"]].colstore.to_colstore(tmp_path / "a")
+    runs = [[3, 1 << 21], [5, 1], [2, 1]]
+    length = 3 * (1 << 21) + 7
+
+    def change(members):
+        members["dims"]["/"]["x"] = {"length": length, "unlimited": False}
+        variables(members)["one"].update({"dims": ["x"], "chunks": [runs]})
+        (file,) = members["files"]
+        file.update({"records": (1 << 21) + 2, "rows": length, "size": 1 << 40})
+        file["layout"]["chunks"] = [runs]
+        file["partition"].update({"dims": ["x"], "first": [0], "counts": [(1 << 21) + 2]})
+
+    change_manifest(tmp_path / "a", change)
+    tracemalloc.start()
+    try:
+        with opened(tmp_path / "a") as ds:
+            assert ds.sizes == {"x": length}
+            assert "preferred_chunks" not in ds["one"].encoding
+            with pytest.raises(FormatError, match="was cut short"):
+                ds["one"][length - 1].load()
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()
