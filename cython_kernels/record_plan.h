@@ -53,6 +53,7 @@ struct cb_plan {
 /* Where in a value an error was: collected from the inside out while the calls return. */
 typedef struct {
   int n;
+  PyObject *tail;      /* text of what is inside the steps, from the key of a map on; owned, or NULL */
   struct {
     PyObject *name;    /* borrowed from the plan, NULL for a position in a list */
     Py_ssize_t index;
@@ -67,7 +68,7 @@ static void cb_step(cb_path *path, PyObject *name, Py_ssize_t index) {
   }
 }
 
-/* "lines[3].price", "" at the root; a new reference. */
+/* "lines[3].price['net']", "" at the root; a new reference. */
 static PyObject *cb_path_text(const cb_path *path) {
   PyObject *text = PyUnicode_FromString("");
   for (int i = path->n - 1; text && i >= 0; i--) {
@@ -78,7 +79,34 @@ static PyObject *cb_path_text(const cb_path *path) {
     Py_DECREF(text);
     text = next;
   }
+  if (text && path->tail) {
+    PyObject *whole = PyUnicode_Concat(text, path->tail);
+    Py_DECREF(text);
+    text = whole;
+  }
   return text;
+}
+
+enum { CB_KEY_SHOWN = 64 }; /* characters of a key in messages */
+
+/* The step through the key of a map, which does not outlive the map: turned into text at once. */
+static void cb_step_key(cb_path *path, PyObject *key) {
+  PyObject *type, *value, *traceback;
+  const char *dot = path->n && path->steps[path->n - 1].name ? "." : "";
+  PyErr_Fetch(&type, &value, &traceback);
+  PyObject *name = PyObject_Repr(key), *inner = name ? cb_path_text(path) : NULL;
+  PyObject *tail = !inner ? NULL
+                   : PyUnicode_GET_LENGTH(name) > CB_KEY_SHOWN
+                       ? PyUnicode_FromFormat("[%.60U...]%s%U", name, dot, inner)
+                       : PyUnicode_FromFormat("[%U]%s%U", name, dot, inner);
+  Py_XDECREF(name);
+  Py_XDECREF(inner);
+  if (tail) {
+    Py_XSETREF(path->tail, tail);
+    path->n = 0;
+  }
+  PyErr_Clear();
+  PyErr_Restore(type, value, traceback);
 }
 
 /* The value of a field, a new reference. NULL without an exception: a mapping does not have it. */
@@ -375,10 +403,10 @@ KERNEL_INLINE int cb_is_ascii(const uint8_t *p, uint64_t n) {
   return !(any & 0x8080808080808080ull);
 }
 
-/* Put the way to the field in front of the message of the exception that is set. Always -1. */
-static int cb_locate(const cb_path *path) {
+/* Put the way to the field in front of the message of the exception that is set. Always -1; the path is used up. */
+static int cb_locate(cb_path *path) {
   PyObject *type, *value, *traceback, *text;
-  if (!path->n) return -1;
+  if (!path->n && !path->tail) return -1;
   PyErr_Fetch(&type, &value, &traceback);
   PyErr_NormalizeException(&type, &value, &traceback);
   if ((type == PyExc_TypeError || type == PyExc_ValueError || type == PyExc_OverflowError) && value &&
@@ -388,9 +416,10 @@ static int cb_locate(const cb_path *path) {
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(traceback);
-    return -1;
+  } else {
+    PyErr_Restore(type, value, traceback);
   }
-  PyErr_Restore(type, value, traceback);
+  Py_CLEAR(path->tail);
   return -1;
 }
 

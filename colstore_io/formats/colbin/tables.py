@@ -91,7 +91,9 @@ def split_message(message: Buffer, section: bytes | None) -> tuple[bytes, int, b
         )
     if not root & 4:
         if section is None:
-            raise ValueError("the message does not describe itself (root byte D0 or D8): give its section")
+            raise ValueError(
+                f"the message does not carry its schema (root byte {root:02X}): pass section=, the bytes of it"
+            )
         return section, 1, root == 0xD8
     size, at = _read_len(message, 1, len(message))
     if size > len(message) - at:
@@ -127,11 +129,16 @@ def choose_list(section: bytes, table: str | None) -> FieldDef:
         raise FormatError(
             f"the messages have no list of records {table!r}; lists: {', '.join(f.name for f in fields) or 'none'}"
         )
+    if not fields:
+        root = parsed_section(section).root
+        what = "a document of dynamic values" if root.has_dynamic else "one record"
+        raise FormatError(
+            f"the message has no list of records, it is {what}: colbin.decode(schema, message) reads it, with None for "
+            "the schema of a message that carries its own"
+        )
     if len(fields) != 1:
         raise FormatError(
-            "the message has no list of records"
-            if not fields
-            else f"the message has {len(fields)} lists of records: choose one by name, of "
+            f"the message has {len(fields)} lists of records: choose one with table=, of "
             + ", ".join(repr(f.name) for f in fields)
         )
     return fields[0]

@@ -159,7 +159,7 @@ def test_keys_that_are_not_required_stay_out():
         ({"codes": [1, 2, 128]}, OverflowError, r"codes\[2\]: 128 is outside the range of i8"),
         ({"names": ["a", None]}, TypeError, r"names\[1\]: expected str, got NoneType"),
         ({"names": "abc"}, TypeError, "names: expected a list of str, got str"),
-        ({"counts": {"a": 256}}, OverflowError, r"counts\[0\]: 256 is outside the range of u8"),
+        ({"counts": {"a": 256}}, OverflowError, r"counts\['a'\]: 256 is outside the range of u8"),
         ({"counts": {1: 1}}, TypeError, "counts: expected str, got int"),
         ({"counts": 5}, TypeError, "counts: expected a mapping, got int"),
         ({"ratio": 1e39}, OverflowError, "ratio: 1e.39 is outside the range of f32"),
@@ -300,8 +300,12 @@ def test_records_in_dynamic_values_are_maps_or_typed_records():
     assert plain == described
     assert plain.anything == {"sku": "a", "quantity": 1, "price": 2.0}
     assert decode(None, codec.encode_self_describing(holder))["many"][1]["sku"] == "c"
-    with pytest.raises(TypeError, match=r"anything\[0\]: expected a dynamic value, got set"):
+    with pytest.raises(TypeError, match=r"anything\[0\]: values of type set have no form in dynamic values"):
         codec.encode(Holder("h", [set()]))
+    with pytest.raises(TypeError, match=r"anything\['a'\]\[1\]\['b c'\]: values of type complex"):
+        codec.encode(Holder("h", {"a": [None, {"b c": 1j}]}))
+    with pytest.raises(OverflowError, match=r"many\[0\]\['x{59}\.\.\.\]: "):
+        codec.encode(Holder("h", None, [{"x" * 1000: 1 << 64}]))
 
 
 def test_dynamic_values_come_back():

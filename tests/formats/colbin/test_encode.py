@@ -142,7 +142,7 @@ def section(kind, *more):
         (FieldType.scalar(TypeCode.LIST_U16), np.zeros((2, 2)), TypeError, "one-dimensional"),
         (FieldType.map(TypeCode.STRING, TypeCode.I8), {"k": 128}, ValueError, "outside of i8"),
         (FieldType.map(TypeCode.U8, TypeCode.I8), {-1: 1}, ValueError, "outside of u8"),
-        (FieldType.scalar(TypeCode.DYNAMIC), object(), TypeError, "no dynamic form"),
+        (FieldType.scalar(TypeCode.DYNAMIC), object(), TypeError, "no form in a document"),
         (FieldType.scalar(TypeCode.DYNAMIC), 2**64, ValueError, "64 bits"),
         (FieldType.scalar(TypeCode.DYNAMIC), {1.5: 1}, TypeError, "keys of a map"),
         (FieldType.records(0), [5], TypeError, "is not a record"),
