@@ -11,7 +11,7 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyBy
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport PyObject, PyTypeObject
-from libc.stdint cimport int16_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from colstore_io.errors import FormatError
@@ -37,6 +37,7 @@ cdef extern from "record_encode.h":
         PyObject *owner
         cb_field *fields
         int16_t by_key[256]
+        uint64_t keys[4]
     ctypedef struct cb_path:
         int n
         PyObject *tail
@@ -59,6 +60,7 @@ cdef extern from "record_encode.h":
     int cb_pending() except -1
     Py_ssize_t cb_slot_offset(PyTypeObject *type, PyObject *descriptor)
     int cb_is_plain(PyTypeObject *type)
+    void cb_settle_field(cb_field *f)
     int cb_share_ints() except -1
 
 cdef extern from "record_decode.h":
@@ -173,6 +175,8 @@ cdef class Plan:
             f.wire_name = <PyObject *>wire_name
             f.zero = <PyObject *>zero if shares_zero else NULL
             f.child = NULL if child is None else &child.plan
+            cb_settle_field(f)
+            self.plan.keys[f.key >> 6] |= <uint64_t>1 << (f.key & 63)
             self.plan.by_key[f.key] = self.plan.n
             self.plan.tabular &= code <= 11
             self.plan.flat &= code not in (21, 22, 23, 24, 25, 26, 27)

@@ -642,54 +642,46 @@ KERNEL_NOINLINE PyObject *cb_read_other(cb_reader *r, const cb_field *f, const u
   return PyBytes_FromStringAndSize((const char *)next, (Py_ssize_t)bits);
 }
 
-/* The value of a field, a new reference. *pp is behind the key (K8), or behind the key-and-code byte (K4). One jump by
- * the type, and code of its own for the types that most fields have. */
+/* The value of a field, a new reference. *pp is behind the key (K8), or behind the key-and-code byte (K4). */
 KERNEL_INLINE PyObject *cb_read_field(cb_reader *r, const cb_field *f, const uint8_t **pp, const uint8_t *end, int k8,
                                       int head, int depth) {
   const uint8_t *p = *pp, *next;
   const char *why = NULL;
-  int code = f->code;
-  switch (code) {
-  case CB_I8:
-  case CB_I16:
-  case CB_I32:
-  case CB_I64: {
-    int64_t v;
+  uint64_t n;
+  int64_t v;
+  int packing;
+  if (f->kind == CB_KIND_SIGNED) {
     next = k8 ? cb_get_k8_signed(p, end, head, &v, &why) : cb_get_k4_signed(p, end, head, &v, &why);
     if (UNLIKELY(!next)) return cb_fail_object(r, p - 1, why);
-    if (UNLIKELY(v < cb_minimum[code] || v > (int64_t)cb_maximum[code]))
+    if (UNLIKELY((uint64_t)v - f->low > f->span))
       return cb_fail_object(r, p - 1, "an integer is outside the range of its type");
     *pp = next;
     return cb_int_object(v);
   }
-  case CB_U8:
-  case CB_U16:
-  case CB_U32: {
-    uint64_t v;
-    next = k8 ? cb_get_k8_unsigned(p, end, head, &v, &why) : cb_get_k4_unsigned(p, end, head, &v, &why);
+  if (f->kind == CB_KIND_UNSIGNED) {
+    next = k8 ? cb_get_k8_unsigned(p, end, head, &n, &why) : cb_get_k4_unsigned(p, end, head, &n, &why);
     if (UNLIKELY(!next)) return cb_fail_object(r, p - 1, why);
-    if (UNLIKELY(v > cb_maximum[code])) return cb_fail_object(r, p - 1, "an integer is outside the range of its type");
+    if (UNLIKELY(n > f->span)) return cb_fail_object(r, p - 1, "an integer is outside the range of its type");
     *pp = next;
-    return cb_int_object((int64_t)v);
+    return cb_int_object((int64_t)n);
   }
-  case CB_STR: {
-    int packing;
-    uint64_t n;
+  if (f->kind == CB_KIND_TEXT) {
     next = k8 ? cb_get_k8_blob(p, end, head, &n, &packing, &why) : cb_get_k4_blob(p, end, head, &n, &packing, &why);
     if (UNLIKELY(!next)) return cb_fail_object(r, p - 1, why);
     *pp = next + n;
     if (UNLIKELY(packing)) return cb_packed_text(r, next, n, packing);
     return cb_text(r, next, n);
   }
-  default: return cb_read_other(r, f, pp, end, k8, head, depth);
-  }
+  const uint8_t *behind = p; /* of its own: *pp stays in a register */
+  PyObject *value = cb_read_other(r, f, &behind, end, k8, head, depth);
+  *pp = behind;
+  return value;
 }
 
 /* A run of fields as an object of the plan's type. `k8` and `mode` are constants where this is compiled in. */
 KERNEL_INLINE PyObject *cb_read_run(cb_reader *r, const cb_plan *plan, const uint8_t *p, const uint8_t *end, int k8,
                                     int mode, int depth) {
   uint64_t seen[4] = {0, 0, 0, 0}; /* four-bit keys need one word, and the compiler sees it */
-  int present = 0;
   const char *why = NULL;
   const cb_field *f = NULL;
   PyObject *object = cb_new_object(plan, mode);
@@ -734,13 +726,16 @@ KERNEL_INLINE PyObject *cb_read_run(cb_reader *r, const cb_plan *plan, const uin
       goto fail;
     }
     if (UNLIKELY(cb_set_value(plan, mode, f, &object, value) < 0)) goto fail;
-    present++;
   }
-  if (present < plan->n) {
-    if (UNLIKELY(cb_pay(r, end, plan->n - present) < 0)) goto fail;
+  uint64_t absent = plan->keys[0] & ~seen[0];
+  if (k8 || UNLIKELY(plan->k8)) /* the root byte may say four bits of a type of eight */
+    absent |= (plan->keys[1] & ~seen[1]) | (plan->keys[2] & ~seen[2]) | (plan->keys[3] & ~seen[3]);
+  if (absent) {
     for (int i = 0; i < plan->n; i++) {
       f = &plan->fields[i];
-      if (f->left_out || seen[k8 ? f->key >> 6 : 0] >> (f->key & 63) & 1) continue;
+      if (seen[f->key >> 6] >> (f->key & 63) & 1) continue;
+      if (UNLIKELY(cb_pay(r, end, 1) < 0)) goto fail;
+      if (f->left_out) continue;
       PyObject *value = cb_zero_value(r, f, depth);
       if (!value || cb_set_value(plan, mode, f, &object, value) < 0) goto fail;
     }

@@ -21,7 +21,11 @@ enum {
 
 typedef struct cb_plan cb_plan;
 
+/* What the decoder of a field has code of its own for. */
+enum { CB_KIND_OTHER, CB_KIND_SIGNED, CB_KIND_UNSIGNED, CB_KIND_TEXT };
+
 typedef struct {
+  uint8_t kind;
   uint8_t code;        /* type code */
   uint8_t key;
   uint8_t pointee;     /* of an optional */
@@ -33,7 +37,18 @@ typedef struct {
   PyObject *wire_name;
   PyObject *zero;      /* what an absent key reads as, when objects may share it; else NULL */
   cb_plan *child;      /* of records */
+  uint64_t low, span;  /* of kinds SIGNED and UNSIGNED, which leaves out u64: smallest value, largest less smallest */
 } cb_field;
+
+static void cb_settle_field(cb_field *f) {
+  f->kind = cb_is_signed(f->code)                             ? CB_KIND_SIGNED
+            : f->code >= CB_U8 && f->code <= CB_U32 ? CB_KIND_UNSIGNED
+            : f->code == CB_STR                     ? CB_KIND_TEXT
+                                                    : CB_KIND_OTHER;
+  if (f->code > CB_U32) return;
+  f->low = (uint64_t)cb_minimum[f->code];
+  f->span = cb_maximum[f->code] - f->low;
+}
 
 struct cb_plan {
   int mode;
@@ -48,6 +63,7 @@ struct cb_plan {
   PyObject *owner;     /* the Plan object, borrowed */
   cb_field *fields;
   int16_t by_key[256]; /* position of a key, -1 unknown */
+  uint64_t keys[4];    /* which keys there are */
 };
 
 /* Where in a value an error was: collected from the inside out while the calls return. */
@@ -350,11 +366,11 @@ KERNEL_INLINE PyObject *cb_int_object(int64_t v) {
   if (place < CB_SHARED_STOP - CB_SHARED_LOW) return Py_NewRef(cb_shared_ints[place]);
 #endif
 #if PY_VERSION_HEX < 0x030C0000 && PYLONG_BITS_IN_DIGIT == 30 && !defined(Py_DEBUG) && !defined(Py_TRACE_REFS)
-  uint64_t magnitude = cb_magnitude(v);
-  if (LIKELY(magnitude >> 60 == 0)) { /* one digit or two, without the loops that count and fill them */
-    Py_ssize_t digits = 1 + (magnitude >> PyLong_SHIFT != 0);
-    PyLongObject *number = (PyLongObject *)PyObject_Malloc(sizeof(PyLongObject) + sizeof(digit));
+  if (LIKELY(v > -(1ll << 60) && v < 1ll << 60)) { /* one digit or two, without the loops that count and fill them */
+    PyLongObject *number = (PyLongObject *)PyObject_Malloc(offsetof(PyLongObject, ob_digit) + 2 * sizeof(digit));
     if (UNLIKELY(!number)) return PyErr_NoMemory();
+    uint64_t magnitude = cb_magnitude(v);
+    Py_ssize_t digits = 1 + (magnitude >> PyLong_SHIFT != 0);
     Py_SET_TYPE(number, &PyLong_Type);
     Py_SET_SIZE(number, v < 0 ? -digits : digits);
     Py_SET_REFCNT(number, 1); /* all that _Py_NewReference does in such a build */

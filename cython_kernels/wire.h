@@ -62,7 +62,7 @@ KERNEL_INLINE void cb_store8(uint8_t *p, uint64_t v) {
 /* The n bytes at p, 1 <= n <= 8, all of which are there: the eight bytes that end where they end, without a jump that
  * depends on n or on how near the end of the message is. The bytes before p are those of the message, and before its
  * first one the CB_LEAD bytes that every reader has been promised. */
-KERNEL_INLINE uint64_t cb_load(const uint8_t *p, int n) { return cb_load8(p + n - 8) >> (64 - 8 * n); }
+KERNEL_INLINE uint64_t cb_load(const uint8_t *p, int n) { return cb_load8(p + n - 8) >> ((0u - 8u * (unsigned)n) & 63); }
 
 /* Floats travel as their bit pattern with the bytes reversed (colbin.md 1). */
 KERNEL_INLINE uint64_t cb_reverse(uint64_t bits, int is_f32) {
@@ -291,8 +291,14 @@ KERNEL_INLINE const uint8_t *cb_get_magnitude(const uint8_t *p, const uint8_t *e
 KERNEL_INLINE const uint8_t *cb_get_k4_signed(const uint8_t *p, const uint8_t *end, int code, int64_t *v,
                                               const char **why) {
   uint64_t magnitude;
-  p = cb_get_magnitude(p, end, code & 7, &magnitude, why);
-  if (p && !cb_signed_of(magnitude, code >> 3, v)) {
+  unsigned n = (unsigned)code & 7;
+  if (LIKELY(n - 1 < 6) && LIKELY(end - p >= (int64_t)n)) { /* 1 to 6 bytes, which cannot be too large */
+    uint64_t negative = (uint64_t)(~code >> 3 & 1);
+    *v = (int64_t)((cb_load(p, (int)n) ^ (0 - negative)) + negative);
+    return p + n;
+  }
+  p = cb_get_magnitude(p, end, (int)n, &magnitude, why);
+  if (p && !cb_signed_of(magnitude, code >> 3 & 1, v)) {
     *why = "an integer is outside the 64-bit range";
     return NULL;
   }

@@ -126,7 +126,12 @@ def encode_self_describing(value: Any, *, packed5: bool = False) -> bytes:
     if kind is not None:
         tp: Any = type(value)
     elif isinstance(value, Mapping):
-        tp = dict[int, Any] if value and all(is_integer(key) for key in value) else dict[str, Any]
+        odd = [key for key in value if not isinstance(key, str)]
+        if odd and not all(is_integer(key) for key in value):
+            raise TypeError(
+                f"the keys of a document are all strings or all integers; {odd[0]!r} is of type {type(odd[0]).__name__}"
+            )
+        tp = dict[int, Any] if odd else dict[str, Any]
     elif isinstance(value, (list, tuple)):
         tp = list[Any]
     elif _is_table(value):
@@ -612,4 +617,7 @@ def _is_table(value: Any) -> bool:
     """Whether `value` has named columns: Arrow and pandas tables, structured arrays."""
     if isinstance(value, np.ndarray):
         return value.dtype.names is not None
-    return hasattr(value, "__arrow_c_stream__") or (hasattr(value, "iloc") and hasattr(value, "columns"))
+    # a Series can be exported to Arrow as well, but is one column
+    one_column = hasattr(value, "dtype") or type(value).__name__ == "ChunkedArray"
+    exported = hasattr(value, "__arrow_c_stream__") and not one_column
+    return exported or (hasattr(value, "iloc") and hasattr(value, "columns"))

