@@ -310,7 +310,7 @@ def decode_table(
     *,
     section: bytes | Section | None = None,
     table: str | None = None,
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     max_rows: int = MAX_ROWS,
     max_cells: int = MAX_CELLS,
     errors: str = "strict",
@@ -326,7 +326,7 @@ def decode_table(
         The schema section, if the message does not carry it.
     table : str, optional
         Which field of the root record; needed when it has several lists of records.
-    columns : sequence of str, optional
+    columns : str or sequence of str, optional
         Only these, in this order.
     max_rows, max_cells : int
         Limits of what a message may claim (colbin.md 14).
@@ -353,6 +353,7 @@ def decode_table(
     field = choose_list(own, table)
     chosen = list_columns(own, field.type.index)
     if columns is not None:
+        columns = [columns] if isinstance(columns, str) else columns
         chosen, order = _select(own, field, chosen, columns)
     span = find_list(message, body, len(message), k8, own, field)
     check_size(span.rows, len(chosen.struct.fields), max_rows=max_rows, max_cells=max_cells)
