@@ -41,6 +41,17 @@ class Fence:
         self.kept.append((area, fences))
         return whole[at : at + nbytes]
 
+    def bytes(self, data: bytes, side: str) -> bytes:
+        """A bytes object of its own: header, `data` and the zero behind it, and nothing more that may be touched."""
+        header = bytes.__basicsize__ - 1
+        area = self.array(header + len(data) + 1, side)
+        area[:header] = np.frombuffer((ctypes.c_ubyte * header).from_address(id(data)), np.uint8)
+        area[:8] = np.frombuffer((1 << 28).to_bytes(8, sys.byteorder), np.uint8)  # is never freed
+        area[header:-1] = np.frombuffer(data, np.uint8)
+        area[-1] = 0
+        made: bytes = ctypes.cast(area.ctypes.data, ctypes.py_object).value
+        return made
+
     def close(self) -> None:
         for _, fences in self.kept:
             for address in fences:

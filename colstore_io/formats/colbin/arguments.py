@@ -50,7 +50,9 @@ def no_schema(data: Any) -> FormatError:
     """Return the error for bytes that carry no schema, none having been given."""
     root = data[0]
     if bytes(data[:8]) == MAGIC:
-        return FormatError("these are the bytes of a log of messages: colstore_io.open reads its file", offset=0)
+        return FormatError(
+            "these are the bytes of a log of messages: colstore_io.open reads its file", offset=0
+        )
     if root in (0xD0, 0xD8):
         return FormatError(
             f"the message does not carry its schema (root byte {root:02X}): pass it, as in "

@@ -376,7 +376,10 @@ class Encoder:
                 _element(out, key_code, key, k8=k8)
             if value_code == TypeCode.DYNAMIC:
                 self._dynamic_at(
-                    out, key.decode("utf-8", "surrogateescape") if isinstance(key, bytes) else key, item, depth
+                    out,
+                    key.decode("utf-8", "surrogateescape") if isinstance(key, bytes) else key,
+                    item,
+                    depth,
                 )
             elif value_code == TypeCode.STRING:
                 (elements.element_string8 if k8 else elements.element_string4)(out, text_of(item, place))

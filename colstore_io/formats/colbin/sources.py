@@ -99,9 +99,7 @@ def named_columns(data: Any) -> list[tuple[str, Any]]:
 
     if isinstance(data, (pa.Table, pa.RecordBatch)):
         return list(zip(data.schema.names, data.columns, strict=True))
-    if hasattr(data, "__arrow_c_stream__"):
-        table = _of_frame(data)
-    elif hasattr(data, "iloc") and hasattr(data, "columns"):
+    if hasattr(data, "__arrow_c_stream__") or (hasattr(data, "iloc") and hasattr(data, "columns")):
         table = _of_frame(data)
     else:
         raise TypeError(
@@ -118,7 +116,9 @@ def _of_frame(data: Any) -> pa.Table:
             return pa.table(data)
         return pa.Table.from_pandas(data, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as exc:
-        raise TypeError(f"a column of the table has values of no one type that the format has: {exc}") from None
+        raise TypeError(
+            f"a column of the table has values of no one type that the format has: {exc}"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,8 @@ def located(exc: Exception) -> Exception:
         return exc
     shown = (repr(step) for step in steps)
     way = "".join(f"[{text if len(text) <= 64 else text[:60] + '...'}]" for text in shown)
-    return type(exc)(f"{way if len(way) <= 400 else way[:400] + '...'}: {exc}")
+    kind = next(each for each in (OverflowError, TypeError, ValueError) if isinstance(exc, each))
+    return kind(f"{way if len(way) <= 400 else way[:400] + '...'}: {exc}")
 
 
 def no_dynamic_form(value: Any) -> TypeError:
@@ -76,8 +77,8 @@ def no_dynamic_form(value: Any) -> TypeError:
     if isinstance(value, np.ndarray):
         what = f"arrays of {value.ndim} dimensions"
     return TypeError(
-        f"{what} have no form in a document, which holds None, bool, int of 64 bits, float, str, bytes, lists, mappings "
-        "with str or int keys, records and tables: convert them first (times: integers or isoformat())"
+        f"{what} have no form in a document, which holds None, bool, int of 64 bits, float, str, bytes, lists, "
+        "mappings with str or int keys, records and tables: convert them first (times: integers or isoformat())"
     )
 
 

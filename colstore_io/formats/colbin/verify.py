@@ -76,7 +76,7 @@ def verify_file(file: ByteFile) -> list[Problem]:
 
 
 def _contradiction(known: Statistics, name: str, segment: int, column: DecodedColumn) -> str:
-    """Return what the index says of a column of one segment that its values do not bear out; empty when all is right."""
+    """Return what the index says of a column of one segment that its values do not bear out; empty when none is."""
     nulls = int(known.nulls[name][segment]) if name in known.nulls else -1
     if column.array is not None:
         found = column.array.null_count

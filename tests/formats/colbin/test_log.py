@@ -314,7 +314,10 @@ def test_nulls_are_counted_for_every_message_and_segment(monkeypatch):
     monkeypatch.setattr("colstore_io.formats.colbin.decoder.SEGMENT_BYTES", 1)
     data = null_log((1, None, 3), (None, None), (5,))
     ((_, frames),) = frames_of([MemoryFile(data, spelling="x")], [memoryview(data)])
-    assert {number: counts.tolist() for number, counts in frames.nulls.items()} == {0: [1, 2, 0], 1: [1, 2, 0]}
+    assert {number: counts.tolist() for number, counts in frames.nulls.items()} == {
+        0: [1, 2, 0],
+        1: [1, 2, 0],
+    }
     statistics = opened(data)[1].statistics
     assert sorted(statistics.nulls) == ["i", "s"]
     assert statistics.nulls["s"].sum() == 3
@@ -384,7 +387,9 @@ def test_counts_that_contradict_their_messages_are_not_believed():
     def with_counts(**changes):
         changed = {**frames.nulls, 0: np.array(changes["counts"], np.int64)}
         return data[: frames.end] + log_module.encode_index(
-            log_module.Frames(frames.offset, frames.size, frames.rows, frames.end, frames.bounds, nulls=changed)
+            log_module.Frames(
+                frames.offset, frames.size, frames.rows, frames.end, frames.bounds, nulls=changed
+            )
         )
 
     assert "i" not in opened(with_counts(counts=[1, 3]))[1].statistics.nulls
