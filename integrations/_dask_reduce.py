@@ -314,7 +314,7 @@ class ReduceColstore(Expr):
             known = plan.value_counts(first, stop, names) if how == "count" and row_filter is None else None
             if known is not None:
                 rows = sum(plan.lengths(range(first, stop)))
-                tasks[key] = DataNode(key, [Partial(rows, count, None) for count in known])  # type: ignore[no-untyped-call]
+                tasks[key] = DataNode(key, [Partial(rows, count, None) for count in known])
                 continue
             tasks[key] = Task(key, reducer, plan.part(first, stop, names, row_filter), _data_producer=True)
         schema = plan.source.schema

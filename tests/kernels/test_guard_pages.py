@@ -23,6 +23,9 @@ WIDTHS = [1, 2, 3, 4, 5, 8, 12, 16, 20, 33]
 FENCES = ["before", "after"]
 
 
+_STAYS: list[NDArray[np.uint8]] = []
+
+
 class Fence:
     """Arrays that begin right after, or end right before, a page without access."""
 
@@ -49,6 +52,7 @@ class Fence:
         area[:8] = np.frombuffer((1 << 28).to_bytes(8, sys.byteorder), np.uint8)  # is never freed
         area[header:-1] = np.frombuffer(data, np.uint8)
         area[-1] = 0
+        _STAYS.append(area)  # somebody may hold the object longer than the fence
         made: bytes = ctypes.cast(area.ctypes.data, ctypes.py_object).value
         return made
 

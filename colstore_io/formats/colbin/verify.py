@@ -66,11 +66,11 @@ def verify_file(file: ByteFile) -> list[Problem]:
             continue
         if meta.statistics is not None:
             for field, column in zip(meta.schema, decoded, strict=True):
-                wrong = _contradiction(meta.statistics, field.name, segment, column)
-                if wrong:
+                said = _contradiction(meta.statistics, field.name, segment, column)
+                if said:
                     place = int(meta.body_start[segment])
                     problems.append(
-                        Problem("error", f"column {field.name!r}: the index says {wrong}", "index", place)
+                        Problem("error", f"column {field.name!r}: the index says {said}", "index", place)
                     )
     return problems
 

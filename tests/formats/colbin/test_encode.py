@@ -171,7 +171,11 @@ def test_equal_keys_and_values_of_a_map_are_written_by_their_own_types():
 @pytest.mark.parametrize(
     ("document", "error", "message"),
     [
-        ({"rows": [{"x": {1}}]}, TypeError, r"\['rows'\]\[0\]\['x'\]: values of type set have no form in a document"),
+        (
+            {"rows": [{"x": {1}}]},
+            TypeError,
+            r"\['rows'\]\[0\]\['x'\]: values of type set have no form in a document",
+        ),
         ({"a": {2: [None, 1j]}}, TypeError, r"\['a'\]\[2\]\[1\]: values of type complex"),
         ([1, np.zeros((2, 2))], TypeError, r"\[1\]: arrays of 2 dimensions"),
         ({"s": pa.chunked_array([[1]])}, TypeError, r"\['s'\]: values of type ChunkedArray"),
@@ -179,7 +183,11 @@ def test_equal_keys_and_values_of_a_map_are_written_by_their_own_types():
         ({"m": {1.5: 2}}, TypeError, r"\['m'\]: the keys of a map are strings or integers, not float"),
         ({1: 2, "a": 3}, TypeError, "keys of a document are all strings or all integers; 1 is of type int"),
         ({True: 1}, TypeError, "True is of type bool"),
-        ({"t": {"w": pa.table({"t": pa.array([1], pa.timestamp("s"))})}}, TypeError, r"\['t'\]\['w'\]: column 't'"),
+        (
+            {"t": {"w": pa.table({"t": pa.array([1], pa.timestamp("s"))})}},
+            TypeError,
+            r"\['t'\]\['w'\]: column 't'",
+        ),
         (5, TypeError, "root of a document is a mapping, list, table or record, not int"),
     ],
 )
