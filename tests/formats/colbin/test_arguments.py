@@ -44,7 +44,7 @@ def test_a_message_without_a_schema_says_how_to_pass_one():
         cs.colbin.decode(None, MESSAGE)
     with pytest.raises(ValueError, match=r"root byte D0.*to_json\(codec.schema, message\)"):
         cs.colbin.to_json(None, MESSAGE)
-    with pytest.raises(ValueError, match="root byte D0.*pass section="):
+    with pytest.raises(ValueError, match=r"root byte D0.*pass section="):
         cs.colbin.decode_table(MESSAGE)
     with pytest.raises(FormatError, match=r"a log of messages: colstore_io.open"):
         cs.colbin.decode(None, MAGIC + bytes(20))
@@ -73,7 +73,7 @@ def test_decode_table_takes_one_column_and_sections_of_both_kinds():
 
 @pytest.mark.parametrize("odd", [None, {"a": 1}, 5])
 def test_documents_that_are_no_text_are_named(odd):
-    with pytest.raises(TypeError, match="a JSON document is text or bytes, not .*json.dumps"):
+    with pytest.raises(TypeError, match=r"a JSON document is text or bytes, not .*json.dumps"):
         cs.colbin.from_json(odd)
 
 
