@@ -74,6 +74,7 @@ cdef extern from "record_decode.h":
         Py_ssize_t n_structs
         cb_path path
     void cb_reader_open(cb_reader *r, const uint8_t *p, Py_ssize_t n, cb_plan **structs, Py_ssize_t n_structs)
+    PyObject *cb_read_root(cb_reader *r, const cb_plan *plan, const uint8_t *p, const uint8_t *end, int k8)
     PyObject *cb_read_record(cb_reader *r, const cb_plan *plan, const uint8_t *p, const uint8_t *end, int k8, int depth)
 
 cdef extern from "method_entry.h":
@@ -368,7 +369,7 @@ cdef PyObject *decode_in_front(PyObject *codec, PyObject *const *args, Py_ssize_
         n = size_of(args[0])
         if n > 0 and (p[0] == 0xd0 or p[0] == 0xd8) and (<RecordCodec>codec).structs != NULL:
             cb_reader_open(&r, p, n, (<RecordCodec>codec).structs, (<RecordCodec>codec).n_structs)
-            result = cb_read_record(&r, &(<RecordCodec>codec).root.plan, p + 1, p + n, p[0] >> 3 & 1, 1)
+            result = cb_read_root(&r, &(<RecordCodec>codec).root.plan, p + 1, p + n, p[0] >> 3 & 1)
             if result == NULL:
                 refuse(&r)
             return result

@@ -754,6 +754,12 @@ static PyObject *cb_read_record(cb_reader *r, const cb_plan *plan, const uint8_t
   return cb_read_run(r, plan, p, end, k8, plan->mode, depth);
 }
 
+/* The record of a whole message; the usual kind is compiled into the caller, where small messages gain by it. */
+KERNEL_INLINE PyObject *cb_read_root(cb_reader *r, const cb_plan *plan, const uint8_t *p, const uint8_t *end, int k8) {
+  if (LIKELY(plan->mode == CB_MODE_SLOTS && !k8)) return cb_read_run(r, plan, p, end, 0, CB_MODE_SLOTS, 1);
+  return cb_read_record(r, plan, p, end, k8, 1);
+}
+
 /* A dynamic value, classified by its descriptor at *pp (11). `depth` is that of what holds it. */
 static PyObject *cb_read_dynamic(cb_reader *r, const uint8_t **pp, const uint8_t *end, int depth) {
   const uint8_t *start = *pp, *p = start, *next;
