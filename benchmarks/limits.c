@@ -44,6 +44,26 @@ void limit_gather(char **targets, const char **sources, const int *widths, int c
       gather(targets[c], sources[c], widths[c], rows, begin, n - begin < block ? n : begin + block);
 }
 
+/* The same of items whose addresses are known: what is left of a gather when finding its rows costs nothing. */
+void limit_gather_known(char *target, int width, const int64_t *addresses, int64_t n, int threads) {
+#define KNOWN(type)                                                                                            \
+  {                                                                                                            \
+    for (; k + AHEAD < end; k++) {                                                                             \
+      __builtin_prefetch((const char *)addresses[k + AHEAD], 0, 2);                                            \
+      memcpy(target + k * sizeof(type), (const char *)addresses[k], sizeof(type));                             \
+    }                                                                                                          \
+    for (; k < end; k++) memcpy(target + k * sizeof(type), (const char *)addresses[k], sizeof(type));          \
+  }
+  const int64_t block = 65536;
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t begin = 0; begin < n; begin += block) {
+    int64_t k = begin, end = n - begin < block ? n : begin + block;
+    if (width == 8) KNOWN(uint64_t)
+    if (width == 4) KNOWN(uint32_t)
+    if (width == 2) KNOWN(uint16_t)
+  }
+}
+
 static uint64_t word(const uint8_t *mask) { /* 64 mask bytes, each 0 or 1, as 64 bits */
 #if defined(__AVX512F__) && defined(__AVX512BW__)
   __m512i bytes = _mm512_loadu_si512(mask);

@@ -115,6 +115,20 @@ def compiled_rows(key: Any, columns: Arrays, outputs: Outputs) -> list[np.ndarra
     return [out[: counts[-(-n // MASK_CHUNK_ROWS)]] for out in outs]
 
 
+def known_rows(addresses: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """Gather the items at `addresses` (int64, of mapped files) into `out` by limits.c, with all cores."""
+    library = compiled()
+    assert library is not None
+    library.limit_gather_known(
+        _address(out),
+        ctypes.c_int(out.itemsize),
+        _address(addresses),
+        ctypes.c_int64(len(addresses)),
+        ctypes.c_int(THREADS),
+    )
+    return out
+
+
 def gate(columns: Arrays, outputs: Outputs, rounds: int = 7) -> float | None:
     """Return median limit_c / limit of copying all columns: above 0.7, somebody else had a core (or there is one)."""
     if compiled() is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import statistics
 import sys
 import time
@@ -84,9 +85,11 @@ def _try(job: Job, want: Any) -> int:
     del result
     if job.prepare:
         return 1
-    begin = time.perf_counter()
-    job.call()
-    once = time.perf_counter() - begin
+    once = MIN_SAMPLE_SECONDS
+    for _ in range(3):  # the first ones may fill caches that later ones find
+        begin = time.perf_counter()
+        job.call()
+        once = min(once, time.perf_counter() - begin)
     return max(1, min(5000, int(MIN_SAMPLE_SECONDS / max(once, 1e-7))))
 
 
@@ -95,6 +98,8 @@ def _sample(job: Job, repeats: int) -> float:
         return float(job.call())
     if job.prepare:
         job.prepare()
+    elif repeats > 1:
+        job.call()  # a short call is measured with the caches it leaves itself, not with what the last system left
     begin = time.perf_counter()
     for _ in range(repeats):
         job.call()
@@ -105,7 +110,8 @@ def run_jobs(jobs: list[Job], *, want: Any, rounds: int, budget_seconds: float) 
     """Check every job's result against `want`, then time them in interleaved rounds.
 
     A job with an error or a wrong result is reported on stderr, gets a `problem`, and is left out of what is returned.
-    A job that used up `budget_seconds` stops after at least three rounds. The order rotates from round to round.
+    A job that used up `budget_seconds` stops after at least three rounds. Each round has an order of its own: who runs
+    after whom matters (what is left in the caches, which pages were freed), and a rotation would keep most neighbours.
     """
     good = []
     repeats: dict[str, int] = {}
@@ -125,9 +131,9 @@ def run_jobs(jobs: list[Job], *, want: Any, rounds: int, budget_seconds: float) 
     gc.collect()
     gc.disable()
     try:
-        for number in range(rounds):
-            shift = number % max(1, len(good))
-            for job in good[shift:] + good[:shift]:
+        order = random.Random(0)
+        for _ in range(rounds):
+            for job in order.sample(good, len(good)):
                 if len(job.samples) >= 3 and spent[job.system] > budget_seconds:
                     continue
                 begin = time.perf_counter()

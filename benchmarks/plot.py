@@ -54,6 +54,7 @@ COLOURS = {  # Okabe-Ito, told apart by colour-blind readers too; limits are hol
     "parquet_zstd9": "#e69f00",
     "h5py": "#999999",
     "raw": "#b15928",
+    "vortex": "#e69f00",
     "zarr": "#e69f00",
     # codecs of the family colbin, which meet none of the above
     "msgspec_array": "#d55e00",
@@ -69,6 +70,7 @@ COLOURS = {  # Okabe-Ito, told apart by colour-blind readers too; limits are hol
     "parquet_delta": "#cc79a7",
     "limit": "#000000",
     "limit_c": "#000000",
+    "limit_map": "#000000",
 }
 LABELS = {
     "ours": "colstore_io",
@@ -76,6 +78,7 @@ LABELS = {
     "ours_indexed": "colstore_io with an index",
     "ours_samefile": "colstore_io on colstore's file",
     "colstore": "colstore 0.5.1",
+    "limit_map": "limit_map: addresses known",
 }
 LEFT, WIDTH, LINE, TOP, BOTTOM, RIGHT = 250, 520, 24, 56, 40, 30
 
@@ -90,6 +93,8 @@ bytes a row; gathers take a fifth of the rows. Ratios carry over between machine
 
 * `limit`: the same work by NumPy on arrays in memory, one thread, into an output that exists already.
 * `limit_c`: the same, compiled, with all cores and prefetches ([limits.c](../benchmarks/limits.c)).
+* `limit_map`: of gathers, a compiled loop over addresses in our own mapped file that were worked out beforehand: what
+  is left when finding a row costs nothing, so what the layout and the pages of the file themselves cost.
 * `ours_samefile`: this library on the files that colstore wrote: reading apart from the writer's page layout.
 * `colstore`: version 0.5.1 with its cap on threads raised to all cores.
 
@@ -147,7 +152,9 @@ def svg(title: str, ratios: dict[str, dict[str, float]]) -> str:
     def mark(system: str, at: float, y: float) -> str:
         tip = f"<title>{escape(label(system))}</title>"
         if system.startswith("limit"):
-            dash = ' stroke-dasharray="2 2"' if system == "limit" else ""
+            dash = {"limit": ' stroke-dasharray="2 2"', "limit_map": ' stroke-dasharray="4 2"'}.get(
+                system, ""
+            )
             return f'<circle cx="{at:.1f}" cy="{y}" r="5" fill="none" stroke="#000"{dash}>{tip}</circle>'
         if system.startswith("ours"):
             return f'<rect x="{at - 5:.1f}" y="{y - 5}" width="10" height="10" fill="{COLOURS[system]}">{tip}</rect>'

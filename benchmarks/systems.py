@@ -379,6 +379,36 @@ class Parquet(System):
         return dd.read_parquet(path)
 
 
+class Vortex(System):
+    """Vortex files, whose zone maps let a filter skip what cannot match. Left out where the package is not there."""
+
+    name = "vortex"
+    suffix = ".vortex"
+
+    def __init__(self) -> None:
+        import pyarrow as pa
+        import vortex
+        import vortex.expr
+
+        self.pa, self.vortex, self.expr = pa, vortex, vortex.expr
+
+    def write(self, columns: Columns, path: str) -> None:
+        self.vortex.io.write(self.pa.table(dict(columns)), path)
+
+    def open(self, path: str) -> Any:
+        return self.vortex.open(path)
+
+    def _filtered(self, handle: Any, condition: Any, out: str) -> Any:
+        return handle.to_arrow([out], expr=condition).read_all().column(out).to_numpy()
+
+    def filter(self, handle: Any, name: str, threshold: float, out: str) -> Any:
+        return self._filtered(handle, self.expr.column(name) > threshold, out)
+
+    def between(self, handle: Any, name: str, low: int, high: int, out: str) -> Any:
+        column = self.expr.column(name)
+        return self._filtered(handle, self.expr.and_(column >= low, column < high), out)
+
+
 class ParquetNone(System):
     """Arrow tables as Parquet in memory, and back; subclasses compress."""
 
@@ -472,6 +502,7 @@ SYSTEMS: dict[str, type[System]] = {
         Hdf5,
         RawFile,
         Parquet,
+        Vortex,
         ParquetNone,
         ParquetSnappy,
         ParquetZstd1,

@@ -16,7 +16,7 @@ from typing import Any
 import columns_tables
 import numpy as np
 from colbin_family import colbin_workloads
-from limits import Outputs, compiled_rows, has_compiled_rows, numpy_rows
+from limits import Outputs, compiled_rows, has_compiled_rows, known_rows, numpy_rows
 from measure import Job
 from probe import checksum, run_probe
 from systems import Columns, System
@@ -174,6 +174,9 @@ class Workload:
     want : callable (bench) -> expected result, or None
     limit : callable (bench) -> anything, the same work by NumPy on arrays in memory; None where there is no such
     limit_c : callable (bench) -> anything or None, the same compiled; None where there is no such
+    known : (key, columns) or None
+        Of a gather: its row numbers and columns, each a callable (bench). `limit_map` then reads the same items of our
+        mapped files by addresses that are known beforehand: what the layout of the file costs, apart from any code.
     prepare : callable (system, bench), untimed, before each call
     target : float or None
         What our ratio to Parquet with zstd must not pass.
@@ -195,6 +198,7 @@ class Workload:
     limit: Callable[[Bench], Any] | None = None
     limit_c: Callable[[Bench], Any] | None = None
     can_limit_c: Callable[[Bench], bool] | None = None
+    known: tuple[Callable[[Bench], np.ndarray], Callable[[Bench], list[str]]] | None = None
     prepare: Callable[[System, Bench], Any] | None = None
     unit: str = "s"
     measures_itself: bool = False
@@ -221,6 +225,20 @@ def add(
 Key = Callable[[Bench], Any]
 
 
+def known_gather(workload: Workload, handle: Any, bench: Bench) -> Callable[[], list[np.ndarray]]:
+    """Return the call that is `limit_map`: `handle` is a reader of our own."""
+    assert workload.known is not None
+    key, names = (of(bench) for of in workload.known)
+    source, table = handle.source, handle.source.plan.segments
+    segment = table.locate(key)
+    places = []
+    for name in names:
+        (base,) = source.addresses((source.parts_by_name[name],))
+        places.append(base[segment] + key * bench.columns[name].itemsize)
+    outs = [np.ones(len(key), bench.columns[name].dtype) for name in names]
+    return lambda: [known_rows(place, out) for place, out in zip(places, outs, strict=True)]
+
+
 def _limits(key: Key, names: Callable[[Bench], list[str]]) -> dict[str, Any]:
     """Return both limits of picking the rows of `key` from some columns."""
 
@@ -244,7 +262,7 @@ def _small_limit(key: Key, names: Callable[[Bench], list[str]]) -> dict[str, Any
 
 
 def _add_reads(prefix: str, group: str, source: str) -> None:
-    def rows(name: str, key: Key, column: str = "a", limits: Any = _limits) -> None:
+    def rows(name: str, key: Key, column: str = "a", limits: Any = _limits, known: bool = False) -> None:
         add(
             prefix + name,
             group,
@@ -252,10 +270,11 @@ def _add_reads(prefix: str, group: str, source: str) -> None:
             source,
             lambda s, h, b: s.rows(h, key(b), column),
             lambda b: b.columns[column][key(b)],
+            known=(key, lambda b: [column]) if known else None,
             **limits(key, lambda b: [column]),
         )
 
-    def many(name: str, key: Key, limits: Any = _limits) -> None:
+    def many(name: str, key: Key, limits: Any = _limits, known: bool = False) -> None:
         add(
             prefix + name,
             group,
@@ -263,6 +282,7 @@ def _add_reads(prefix: str, group: str, source: str) -> None:
             source,
             lambda s, h, b: s.rows_many(h, key(b), b.names),
             lambda b: {c: b.columns[c][key(b)] for c in b.names},
+            known=(key, lambda b: b.names) if known else None,
             **limits(key, lambda b: b.names),
         )
 
@@ -284,8 +304,8 @@ def _add_reads(prefix: str, group: str, source: str) -> None:
         lambda b: b.columns["a"],
         **_limits(lambda b: None, lambda b: ["a"]),
     )
-    rows("gather", lambda b: b.index)
-    many("gather_many", lambda b: b.index)
+    rows("gather", lambda b: b.index, known=True)
+    many("gather_many", lambda b: b.index, known=True)
     rows("gather_sorted", lambda b: b.sorted_index)
     many("gather_sorted_many", lambda b: b.sorted_index)
     for percent in (1, 10, 50, 90):
@@ -417,8 +437,14 @@ _add_probed(
 def _import_seconds(statements: str) -> float:
     """Return how long `statements` take in a fresh interpreter, whose own start is not counted."""
     timed = f"import time; begin = time.perf_counter()\n{statements}\nprint(time.perf_counter() - begin)"
+    # An installed package comes with its bytecode.
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", timed], capture_output=True, text=True, check=True
+        [sys.executable, "-W", "ignore", "-c", timed],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
     )
     return float(run.stdout)
 

@@ -153,6 +153,7 @@ def _info(path: str, args: argparse.Namespace, options: dict[str, Any] | None) -
         sizes = [file.size for file in table.source.files]
         facts: dict[str, Any] = {
             "path": path,
+            "format": table.source.plan.format,
             "files": len(table.paths),
             "rows": table.n_rows,
             "records": table.source.plan.segments.n_segments,
@@ -266,7 +267,3 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"colstore-io {args.command}: {error}", file=sys.stderr)
             status = 1
     return status
-
-
-if __name__ == "__main__":
-    sys.exit(main())

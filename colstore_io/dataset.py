@@ -136,8 +136,8 @@ class Source:
         max_workers: int | None = None,
     ) -> None:
         self.plan = plan
-        self.files: Sequence[ByteFile] = files if isinstance(files, LocalFiles) else tuple(files)
-        self.metas: Sequence[ShardMeta] = metas if isinstance(metas, Siblings) else tuple(metas)
+        self.files: Sequence[ByteFile] = files if type(files) is LocalFiles else tuple(files)
+        self.metas: Sequence[ShardMeta] = metas if type(metas) is Siblings else tuple(metas)
         self.partitions: tuple[Mapping[str, Any] | None, ...] = ()
         self.backend = backend
         self.max_workers = max_workers
@@ -156,7 +156,7 @@ class Source:
         self._arenas: list[buffers.Arena] = []
         self.decoded = ChunkCache()  # of encoded files; neither pickled nor shared with restricted sources
         self._lock = threading.Lock()  # guards the memos above; no other lock is taken under it
-        if isinstance(self.files, LocalFiles):
+        if type(self.files) is LocalFiles:
             self.files.on_made = self._watch
             for number, file in self.files.made():
                 self._watch(number, file)
@@ -184,7 +184,7 @@ class Source:
     @property
     def io(self) -> IOStats:
         """Requests and bytes of all files so far; live counters when the files were opened together."""
-        if isinstance(self.files, LocalFiles):
+        if type(self.files) is LocalFiles:
             return self.files.io
         counters = {id(file.io): file.io for file in self.files}
         if len(counters) == 1:
@@ -206,7 +206,7 @@ class Source:
         files = self.files
         identities = (
             files.identities()
-            if isinstance(files, LocalFiles)
+            if type(files) is LocalFiles
             else (
                 (file.spelling if file.location is None else file.location.url, file.token) for file in files
             )
@@ -455,7 +455,7 @@ class Source:
     @cached_property
     def statistics(self) -> tuple[Statistics | None, ...]:
         """Statistics of each file; those that the open did not bring along are fetched in one round, once."""
-        if not self.metas or (isinstance(self.metas, Siblings) and not self.metas.may_have_statistics):
+        if not self.metas or (type(self.metas) is Siblings and not self.metas.may_have_statistics):
             return (None,) * len(self.files)
         self.metas = tuple(formats.read_statistics(self.files, self.metas))
         return tuple(meta.statistics for meta in self.metas)
@@ -513,7 +513,7 @@ class Source:
     def close(self) -> None:
         """Drop the mappings and tables; arrays handed out stay valid."""
         self._prepare()
-        if isinstance(self.files, LocalFiles):
+        if type(self.files) is LocalFiles:
             self.files.close()
             return
         for file in self.files:

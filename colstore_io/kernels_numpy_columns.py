@@ -5,6 +5,7 @@ Same names, arguments and results. Not for use on large data: values of variable
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ __all__ = [
     "validity",
 ]
 
+_COLUMN = struct.Struct("=IIBBxx")
 _GROUP = np.dtype([("byte_offset", "=i8"), ("n_columns", "=i8"), ("n_rows", "=u4"), ("", "V4")])
 _COLUMN_FIELDS = ("name", "type", "nullable")
 _MAX_DEPTH = 64
@@ -355,18 +357,32 @@ class _Gob:
         )
 
 
+class FooterTypes:
+    def __init__(self, *tables: NDArray[Any]) -> None:
+        self.tables = tables
+
+
 def parse_footer(
-    data: Any, start: int, end: int, *tables: NDArray[Any]
-) -> tuple[int, int, bytearray, bytearray, bytearray]:
-    reader = _Gob(bytes(data), start, end, tables)
+    data: Any, start: int, end: int, types: FooterTypes
+) -> tuple[int, int, tuple[bytes, ...], bytes, bytes, bytearray, bytearray]:
+    stored = bytes(data)
+    reader = _Gob(stored, start, end, types.tables)
     code = 0
     try:
         reader.footer()
     except _Fault as exc:
         code = exc.args[0]
-    parts = (reader.columns, reader.groups, reader.chunks)
-    columns, groups, chunks = (bytearray(b"".join(records)) for records in parts)
-    return code, reader.pos, columns, groups, chunks
+    groups, chunks = (bytearray(b"".join(records)) for records in (reader.groups, reader.chunks))
+    columns = [_COLUMN.unpack(record) for record in reader.columns]
+    return (
+        code,
+        reader.pos,
+        tuple(stored[at : at + size] for at, size, _, _ in columns),
+        bytes(kind for _, _, kind, _ in columns),
+        bytes(flag for _, _, _, flag in columns),
+        groups,
+        chunks,
+    )
 
 
 def place_chunks(
@@ -377,15 +393,16 @@ def place_chunks(
     high: int,
     n_tokenizers: int,
     max_rows: int,
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
+    out: NDArray[np.int64],
 ) -> tuple[int, int, int]:
     flags = _bytes(nullable)
     table = np.frombuffer(groups, _GROUP)
+    rows, offsets, end, start = np.split(out, len(table) * np.arange(1, 4))
     n_columns = len(flags)
     wrong = np.flatnonzero(table["n_columns"] != n_columns)
     if len(wrong):
         return 1, int(wrong[0]), -1
+    rows[:], offsets[:] = table["n_rows"], table["byte_offset"]
     words = _bytes(chunks).reshape(-1, 48)
     lengths, tokenizers = words[:, :8].copy().view("<i8"), words[:, 8:16].copy().view("<i8")
     nulls = words[:, 16:20].copy().view("<u4")

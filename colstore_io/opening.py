@@ -74,6 +74,8 @@ class OpenOptions:
         ValueError
             For a value that is not allowed.
         """
+        if options == _DEFAULTS:
+            return _defaults(config.get_default_madvise(), config.get_default_backend())
         known = cls.__dataclass_fields__
         for name in options:
             if name not in known:
@@ -84,8 +86,6 @@ class OpenOptions:
                     else f"the options of open() are {', '.join(known)}"
                 )
                 raise TypeError(f"unexpected option {name!r}; {hint}")
-        if _all_default(options):
-            return _defaults(config.get_default_madvise(), config.get_default_backend())
         return cls._checked(options)
 
     @classmethod
@@ -118,12 +118,8 @@ class OpenOptions:
 
 _DEFAULTS = {name: field.default for name, field in OpenOptions.__dataclass_fields__.items()}
 _DEFAULTS["backend"] = None
-"""What options are when nobody gives any; the backend, and the advice where it is not among them, are settings."""
-
-
-def _all_default(options: Mapping[str, Any]) -> bool:
-    """Tell whether nobody gave anything but defaults: most calls, which need no look at each option."""
-    return "madvise" not in options and all(_DEFAULTS[name] is value for name, value in options.items())
+del _DEFAULTS["madvise"]
+"""What `open` passes on when its caller gave it nothing: most calls, which need no look at each option."""
 
 
 @functools.cache
@@ -168,11 +164,10 @@ def open_source(path: Any, options: OpenOptions) -> Opened:
     if is_buffer(path) or is_stream_object(path):
         file, head = storage.open_file(path, io=IOStats())
         return Opened(_source([file], [head], options), "file", (file.spelling,))
-    if path.__class__ is str:
-        plain = _plain_locations([path], options)
-        if plain is not None:
-            with contextlib.suppress(OSError):  # a folder, a pattern, or nothing: asked about below
-                return Opened(open_locations([plain[0]], options), "file", (path,))
+    plain = _plain_location(path, options)
+    if plain is not None:
+        with contextlib.suppress(OSError):  # a folder, a pattern, or nothing: asked about below
+            return Opened(open_locations((plain,), options), "file", (path,))
     kind, locations, partitions = _locate(path, options)
     source = open_locations(locations, options)
     if len(partitions) == len(source.files):  # else an empty file was skipped
@@ -206,6 +201,17 @@ def open_paths(paths: Sequence[Any], options: OpenOptions) -> Opened:
             return Opened(open_locations(plain, options), "dataset", tuple(paths))
     locations = [location for path in paths for location in _locate(path, options)[1]]
     return Opened(open_locations(locations, options), "dataset", tuple(x.spelling for x in locations))
+
+
+def _plain_location(path: Any, options: OpenOptions) -> Location | None:
+    """Return the location of what looks like the name of one local data file, else None."""
+    if type(path) is not str or options.filesystem is not None or not path.endswith(_DATA_SUFFIXES):
+        return None
+    if ":" in path or path[0] == "~":
+        return None
+    plain = path[0] == "/" and "/." not in path and "//" not in path
+    absolute = path if plain else os.path.abspath(path)
+    return Location(path, absolute, absolute, storage.local_filesystem(), absolute)
 
 
 def _plain_locations(paths: Sequence[Any], options: OpenOptions) -> storage.LocalPaths | None:
@@ -280,13 +286,13 @@ def _source(files: Sequence[ByteFile], heads: Sequence[memoryview], options: Ope
 
 
 def _has_empty(files: Sequence[ByteFile]) -> bool:
-    if isinstance(files, LocalFiles):
+    if type(files) is LocalFiles:
         return not files.sizes.all()
-    return any(file.size == 0 for file in files)
+    return 0 in [file.size for file in files]
 
 
 def _close_all(files: Sequence[ByteFile]) -> None:
-    if isinstance(files, LocalFiles):
+    if type(files) is LocalFiles:
         files.close()
         return
     for file in files:
@@ -309,9 +315,7 @@ def read_metas(
     if not files:
         return []
     if len(heads) == 1 or (
-        heads.begin_alike(8)
-        if isinstance(heads, HeadBlock)
-        else len({bytes(head[:8]) for head in heads}) == 1
+        heads.begin_alike(8) if type(heads) is HeadBlock else len({bytes(head[:8]) for head in heads}) == 1
     ):
         return formats.detect(heads[0], files[0].spelling).read_metadata(files, heads, options)
     kinds = [formats.detect(head, file.spelling) for file, head in zip(files, heads, strict=True)]

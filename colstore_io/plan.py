@@ -12,7 +12,7 @@ import math
 import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -306,7 +306,7 @@ class DatasetPlan:
         entries = tuple(
             entry._replace(layout=0) for entry in self.files[first_file : first_file + len(decoders)]
         )
-        layout = FileLayout(tuple(range(len(positions))), (NO_VALIDITY,) * len(positions))
+        layout = _decoded_layout(len(positions))
         return DatasetPlan(self.format, fields, entries, (layout,), table, tuple(decoders))
 
 
@@ -326,7 +326,7 @@ def build_plan(metas: Sequence[ShardMeta], *, on_mismatch: OnMismatch = "strict"
     """
     if not metas:
         return _empty_plan()
-    if isinstance(metas, Siblings):
+    if type(metas) is Siblings:
         return _plan_of_siblings(metas, on_mismatch)
     if len(metas) == 1:
         return _plan_of_one(metas[0], on_mismatch)
@@ -360,7 +360,8 @@ def build_plan(metas: Sequence[ShardMeta], *, on_mismatch: OnMismatch = "strict"
 
 def _plan_of_one(meta: ShardMeta, on_mismatch: OnMismatch) -> DatasetPlan:
     """Make the plan of a single file, of a record mostly: what costs here is the number of NumPy calls."""
-    schema = _reconcile([meta.schema], [meta.path], on_mismatch)
+    _check_mismatch(on_mismatch)
+    schema = meta.schema
     count = len(meta.record_rows)
     row_start = np.zeros(count + 1, np.int64)
     if count == 1:
@@ -426,10 +427,16 @@ def _empty_plan() -> DatasetPlan:
     return DatasetPlan("cstore", Schema(()), (), (), table)
 
 
+@lru_cache(maxsize=64)
+def _decoded_layout(count: int) -> FileLayout:
+    """Return the layout of a file whose decoder numbers its `count` columns as the dataset does."""
+    return FileLayout(tuple(range(count)), (NO_VALIDITY,) * count)
+
+
 def _file_layout(schema: Schema, meta: ShardMeta) -> FileLayout:
     if meta.decoder is not None:
         if schema is meta.schema:
-            return FileLayout(tuple(range(len(schema))), (NO_VALIDITY,) * len(schema))
+            return _decoded_layout(len(schema))
         numbers = tuple(meta.schema.index(name) for name in schema.names)
         return FileLayout(numbers, (NO_VALIDITY,) * len(numbers))
     values, validity = [], []
@@ -440,10 +447,14 @@ def _file_layout(schema: Schema, meta: ShardMeta) -> FileLayout:
     return FileLayout(tuple(values), tuple(validity))
 
 
-def _reconcile(schemas: Sequence[Schema], paths: Sequence[str], on_mismatch: OnMismatch) -> Schema:
-    """Return the common schema, in the order of the first file (cstore-behaviour.md 5)."""
+def _check_mismatch(on_mismatch: OnMismatch) -> None:
     if on_mismatch not in ("strict", "drop"):
         raise ValueError(f"on_mismatch must be 'strict' or 'drop', got {on_mismatch!r}")
+
+
+def _reconcile(schemas: Sequence[Schema], paths: Sequence[str], on_mismatch: OnMismatch) -> Schema:
+    """Return the common schema, in the order of the first file (cstore-behaviour.md 5)."""
+    _check_mismatch(on_mismatch)
     first = schemas[0]
     distinct: list[tuple[Schema, str]] = []
     seen: set[int] = set()

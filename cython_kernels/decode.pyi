@@ -41,26 +41,33 @@ class PlainReader:
     def complete(self) -> bool:
         """Whether exactly n values are there and none is cut short."""
 
-def parse_footer(
-    data: Buffer,
-    start: int,
-    end: int,
-    kind: NDArray[np.int32],
-    first: NDArray[np.int64],
-    second: NDArray[np.int64],
-    field_type: NDArray[np.int32],
-    actions: NDArray[np.int32],
-    action_start: NDArray[np.int64],
-    role_type: NDArray[np.int64],
-) -> tuple[int, int, bytearray, bytearray, bytearray]:
-    """Read the value of a gob stream (columns.md 8.4) in ``data[start:end]``.
+class FooterTypes:
+    """Tables of the types of a footer (`formats.columns.gob.TypeTables`), kept for `parse_footer`.
 
-    The tables describe its types (`formats.columns.gob.TypeTables`); the function does not validate them.
+    Only their lengths are checked.
+    """
+
+    def __init__(
+        self,
+        kind: NDArray[np.int32],
+        first: NDArray[np.int64],
+        second: NDArray[np.int64],
+        field_type: NDArray[np.int32],
+        actions: NDArray[np.int32],
+        action_start: NDArray[np.int64],
+        role_type: NDArray[np.int64],
+    ) -> None: ...
+
+def parse_footer(
+    data: Buffer, start: int, end: int, types: FooterTypes
+) -> tuple[int, int, tuple[bytes, ...], bytes, bytes, bytearray, bytearray]:
+    """Read the value of a gob stream (columns.md 8.4) in ``data[start:end]``.
 
     Returns
     -------
-    (code, position, columns, groups, chunks)
-        Records of ``gob.h``; a code other than 0 says what is wrong at `position`.
+    (code, position, names, kinds, nullable, groups, chunks)
+        Of each column its name, and a byte for its type and whether it is nullable; records of ``gob.h`` of groups and
+        chunks. A code other than 0 says what is wrong at `position`, and the rest is of no use.
     """
 
 def place_chunks(
@@ -71,8 +78,7 @@ def place_chunks(
     high: int,
     n_tokenizers: int,
     max_rows: int,
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
+    out: NDArray[np.int64],
 ) -> tuple[int, int, int]:
     """Check the records of a footer against each other (columns.md 12.2), and place their chunks.
 
@@ -83,10 +89,8 @@ def place_chunks(
     nullable : buffer of C bytes
     low, high : int
         Chunks lie between these file offsets.
-    start : ndarray of int64, shape (R * C,)
-        Filled with the file offset of each chunk.
-    end : ndarray of int64, shape (R,)
-        Filled with the end of each group.
+    out : ndarray of int64, shape (3 * R + R * C,)
+        Filled with the rows of each group, their file offsets, their ends, and the file offset of each chunk.
 
     Returns
     -------

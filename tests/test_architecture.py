@@ -21,6 +21,7 @@ FLOORS = [
     ("column", "views", "tables"),
     ("api", "colbin"),
     ("cli", "calibrate", "integrations"),
+    ("__main__",),
 ]
 FLOOR_OF = {module: floor for floor, modules in enumerate(FLOORS) for module in modules}
 PACKAGE = Path(colstore_io.__file__).parent

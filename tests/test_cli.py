@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -34,6 +36,14 @@ def test_info_in_words_and_json(path, capsys):
     assert main(["info", "--json", str(path)]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert (facts["rows"], facts["records"], facts["statistics"], facts["columns"]) == (30, 2, True, 4)
+    assert facts["format"] == "cstore"
+
+
+def test_the_package_runs_as_a_module(path):
+    run = subprocess.run(
+        [sys.executable, "-m", "colstore_io", "info", str(path)], capture_output=True, text=True, check=True
+    )
+    assert "rows          30" in run.stdout
 
 
 def test_schema_tells_what_plain_dtypes_do_not(path, capsys):

@@ -215,9 +215,11 @@ class FileEncoder(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class ShardMeta:
     """What a file's header says. Picklable, holds no handle; treat everything in it as read-only.
+
+    (Not frozen: that would double the time to make one, and every open makes one for each file.)
 
     Attributes
     ----------

@@ -87,7 +87,7 @@ def parse_query(text: str, *, columns: Sequence[str], params: Mapping[str, objec
         names, ``@name`` parameters, numbers, strings, ``True``, ``False``, ``None`` and lists or tuples of them.
         Bitwise operators bind tighter than comparisons: parenthesise.
     columns : sequence of str
-        The names that may stand in the text. A name with spaces is reachable through `col` only.
+        The names that may stand in the text. One that is no Python name stands between backticks, as in pandas.
     params : mapping of str to object, optional
         Values of the ``@name`` parameters: scalars, or, right of ``in``, lists, tuples, sets and 1-D arrays.
 
@@ -121,6 +121,8 @@ class _Parser:
         self._params = params
         self._encoded = b""  # of what Python parses; ast counts in UTF-8 bytes
         self._mark = ""  # stands for the @ of parameters in the text that Python parses
+        self._quoted: dict[int, str] = {}  # names between backticks, by their position
+        self._filler = ""  # what stands for each character of these in the text that Python parses
         self._offset = len(text) - len(text.lstrip())
 
     def parse(self) -> Expr:
@@ -131,7 +133,7 @@ class _Parser:
             )
         source = self._text.strip()
         try:
-            source = self._mark_parameters(source)
+            source = self._mark_parameters(self._mark_quoted(source))
             tree = ast.parse(source, mode="eval")
         except (tokenize.TokenError, SyntaxError) as exc:
             reason, position = self._describe(exc)
@@ -145,6 +147,32 @@ class _Parser:
         return expr
 
     # ---- text ----
+
+    def _mark_quoted(self, source: str) -> str:
+        """Replace each name between backticks by a Python name of equal length; positions stay the same."""
+        if "`" not in source:
+            return source
+        self._filler = next(chr(code) for code in range(0x10330, 0x10340) if chr(code) not in source)
+        characters = list(source)
+        at, quote = 0, ""
+        while at < len(source):
+            letter = source[at]
+            if quote:
+                if letter == "\\":
+                    at += 1
+                elif letter == quote:
+                    quote = ""
+            elif letter in "'\"":
+                quote = letter
+            elif letter == "`":
+                end = source.find("`", at + 1)
+                if end < 0:
+                    raise SyntaxError("a backtick is not closed", ("", 1, at + 1, source))
+                self._quoted[at] = source[at + 1 : end]
+                characters[at : end + 1] = self._filler * (end + 1 - at)
+                at = end
+            at += 1
+        return "".join(characters)
 
     def _mark_parameters(self, source: str) -> str:
         """Replace the ``@`` of each ``@name`` by a letter that the text does not contain; positions stay the same."""
@@ -237,13 +265,20 @@ class _Parser:
                 )
             return lift(value)
         spelling = self._spelling(node)
+        quoted = self._quoted.get(self._position(node)) if self._quoted else None
+        if quoted is not None and len(quoted) + 2 == len(spelling):
+            spelling = quoted
+        elif self._filler and self._filler in spelling:
+            raise self._error_at(node, "a name between backticks stands alone")
         for name in (spelling, node.id):
             if name in self._columns:
                 return Column(name)
         close = difflib.get_close_matches(spelling, self._columns, n=3)
         hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
         raise self._error_at(
-            node, f"unknown name {spelling!r}{hint} (columns are written as they are, parameters as @name)"
+            node,
+            f"unknown name {spelling!r}{hint} (columns are written as they are or between backticks, parameters as "
+            "@name)",
         )
 
     def _literal(self, node: ast.Constant) -> Constant:

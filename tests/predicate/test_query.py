@@ -114,8 +114,25 @@ def test_the_grammar_reads(text: str, expected: list[int] | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("`my col` > 3", "col('my col') > 3"),
+        ("`é x`*2 == @t", "(col('é x') * 2) == 1"),
+        ("`x`<4", "col('x') < 4"),
+        ("`if` != '`x` isn\\'t'", "col('if') != \"`x` isn't\""),
+    ],
+)
+def test_names_between_backticks_are_any_text(text: str, expected: str) -> None:
+    assert repr(parse_query(text, columns=["my col", "é x", "x", "if"], params={"t": 1})) == expected
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("`x > 3", "a backtick is not closed"),
+        ("`zz` > 3", "unknown name 'zz'"),
+        ("`x``y` > 3", "stands alone"),
+        ("x`y` > 3", "stands alone"),
         ("missing > 5", "unknown name 'missing'"),
         ("xx > 5", "unknown name 'xx'; did you mean 'x'"),
         ("len(x) > 0", "unsupported expression element Call"),

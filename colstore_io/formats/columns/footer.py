@@ -7,10 +7,8 @@ writes flat records, and everything here works on whole arrays of them.
 from __future__ import annotations
 
 import hashlib
-import struct
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +22,6 @@ from .tags import CHUNK_HEADER_BYTES, NUMPY_TYPES, Type
 
 __all__ = ["CHUNK_RECORD", "Footer", "fingerprint_of", "parse_footer", "schema_of"]
 
-_COLUMN = struct.Struct("=IIBBxx")  # place and length of the name, type, nullable
 _GROUP = np.dtype([("byte_offset", "=i8"), ("n_columns", "=i8"), ("n_rows", "=u4"), ("", "V4")])
 CHUNK_RECORD = np.dtype(
     [
@@ -44,6 +41,9 @@ CHUNK_RECORD = np.dtype(
 )
 """Records of ``gob.h``."""
 
+_GROUP_BYTES, _CHUNK_BYTES = _GROUP.itemsize, CHUNK_RECORD.itemsize
+_KNOWN_TYPES = bytes(Type)
+
 _UNORDERED = 7  # not a fault: row groups that must be sorted before they can be compared
 
 _FAULTS = {
@@ -58,8 +58,7 @@ _FAULTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Footer:
+class Footer(NamedTuple):
     """Everything a footer says, checked as far as a footer alone can be.
 
     Attributes
@@ -136,56 +135,43 @@ def parse_footer(data: memoryview, *, start: int, prologue: Prologue, path: str,
         rows, or nulls where none may be; references to tokenizers that the file does not list.
     """
     stream = read_stream(data, path=path, base=start)
-    code, pos, columns_raw, groups_raw, chunks_raw = kernel.parse_footer(
-        data, stream.start, stream.stop, *stream.tables.arguments()
+    code, pos, names, kinds, flags, groups, chunks = kernel.parse_footer(
+        data, stream.start, stream.stop, stream.tables.compiled
     )
     if code:
         if code not in _FAULTS:
             raise MemoryError
         raise FormatError(_FAULTS[code], path=path, offset=start + pos, section="footer")
-    columns = list(_COLUMN.iter_unpack(columns_raw))
-    names = tuple([bytes(data[at : at + size]) for at, size, _, _ in columns])
-    kinds = bytes([kind for _, _, kind, _ in columns])
-    flags = bytes([flag for _, _, _, flag in columns])
-    if kinds and (min(kinds) < Type.BOOL or max(kinds) > Type.STRING):
-        name, kind = next(x for x in zip(names, kinds, strict=True) if not Type.BOOL <= x[1] <= Type.STRING)
+    if kinds.translate(None, _KNOWN_TYPES):
+        name, kind = next(x for x in zip(names, kinds, strict=True) if x[1] not in _KNOWN_TYPES)
         raise FormatError(
             f"column {_shown(name)} has type {kind}; types are 1 to 13",
             path=path,
             offset=start,
             section="footer",
         )
-    n_groups, n_columns = len(groups_raw) // _GROUP.itemsize, len(columns)
-    places = np.empty(len(chunks_raw) // CHUNK_RECORD.itemsize, np.int64)
-    ends = np.empty(n_groups, np.int64)
+    n_groups, n_columns = len(groups) // _GROUP_BYTES, len(names)
+    places = np.empty(3 * n_groups + len(chunks) // _CHUNK_BYTES, np.int64)
     code, group, column = kernel.place_chunks(
-        groups_raw,
-        chunks_raw,
-        flags,
-        prologue.end,
-        start,
-        len(prologue.digests),
-        max_rows,
-        places,
-        ends,
+        groups, chunks, flags, prologue.end, start, len(prologue.digests), max_rows, places
     )
-    groups: NDArray[Any] = np.frombuffer(groups_raw, _GROUP)
     if code not in (0, _UNORDERED):
-        _refuse(code, group, column, groups_raw, chunks_raw, names, (prologue.end, start), max_rows, path)
+        _refuse(code, group, column, groups, chunks, names, (prologue.end, start), max_rows, path)
+    shape = (n_groups, n_columns)
     footer = Footer(
         data,
         names,
         np.frombuffer(kinds, np.uint8),
         np.frombuffer(flags, np.bool_),
-        groups["n_rows"].astype(np.int64),
-        groups["byte_offset"].copy(),
-        np.frombuffer(chunks_raw, CHUNK_RECORD).reshape(n_groups, n_columns),
-        places.reshape(n_groups, n_columns),
+        places[:n_groups],
+        places[n_groups : 2 * n_groups],
+        np.ndarray(shape, CHUNK_RECORD, chunks),
+        places[3 * n_groups :].reshape(shape),
         start,
         start + len(data),
     )
     if code == _UNORDERED:
-        _check_overlaps(footer.group_start, ends, path)
+        _check_overlaps(footer.group_start, places[2 * n_groups : 3 * n_groups], path)
     return footer
 
 

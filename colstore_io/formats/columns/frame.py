@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...errors import FormatError, TruncatedFileError
 from .tags import DIGEST_BYTES, MAGIC, OLD_MAGICS, TRAILER_BYTES
@@ -13,8 +13,7 @@ _FIXED_BYTES = 5
 _COUNTED_BYTES = 9
 
 
-@dataclass(frozen=True, slots=True)
-class Prologue:
+class Prologue(NamedTuple):
     """The first bytes of a file.
 
     Attributes

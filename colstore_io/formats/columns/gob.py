@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, NoReturn
+from functools import cache, cached_property
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import FormatError
+from ...kernels import decode as kernel
 
 __all__ = ["PREFIX", "Footprint", "TypeTables", "read_stream"]
 
@@ -66,8 +67,7 @@ _FIELDS: tuple[dict[bytes, tuple[int, int | str]], ...] = (
 _ROLES = {"footer": 0, "column": 1, "group": 2, "chunk": 3}
 
 
-@dataclass(frozen=True, slots=True)
-class Footprint:
+class Footprint(NamedTuple):
     """Where the value of a stream stands, and the tables to read it by."""
 
     start: int
@@ -75,7 +75,7 @@ class Footprint:
     tables: TypeTables
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TypeTables:
     """Types as the kernel wants them: see ``gob.h``. Types are renumbered; 1 to 8 stay gob's own."""
 
@@ -86,6 +86,11 @@ class TypeTables:
     actions: NDArray[np.int32]
     action_start: NDArray[np.int64]
     role_type: NDArray[np.int64]
+
+    @cached_property
+    def compiled(self) -> kernel.FooterTypes:
+        """What the kernel takes."""
+        return kernel.FooterTypes(*self.arguments())
 
     def arguments(self) -> tuple[NDArray[Any], ...]:
         return (

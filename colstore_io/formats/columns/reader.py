@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import FormatError
 from ...fields import Schema
@@ -41,8 +41,7 @@ _MANY_TAIL_BYTES = 4 << 10
 """The same for many files at once, where long tails cost more memory than a second round."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedFooter:
+class OpenedFooter(NamedTuple):
     """What stands around the chunks of one file."""
 
     prologue: Prologue
