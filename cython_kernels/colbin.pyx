@@ -38,6 +38,7 @@ cdef extern from "record_encode.h":
         cb_field *fields
         int16_t by_key[256]
         uint64_t keys[4]
+        int wide
     ctypedef struct cb_path:
         int n
         PyObject *tail
@@ -178,6 +179,7 @@ cdef class Plan:
             f.child = NULL if child is None else &child.plan
             cb_settle_field(f)
             self.plan.keys[f.key >> 6] |= <uint64_t>1 << (f.key & 63)
+            self.plan.wide |= f.key > 63
             self.plan.by_key[f.key] = self.plan.n
             self.plan.tabular &= code <= 11
             self.plan.flat &= code not in (21, 22, 23, 24, 25, 26, 27)

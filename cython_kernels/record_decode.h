@@ -728,7 +728,7 @@ KERNEL_INLINE PyObject *cb_read_run(cb_reader *r, const cb_plan *plan, const uin
     if (UNLIKELY(cb_set_value(plan, mode, f, &object, value) < 0)) goto fail;
   }
   uint64_t absent = plan->keys[0] & ~seen[0];
-  if (k8 || UNLIKELY(plan->k8)) /* the root byte may say four bits of a type of eight */
+  if (k8 || UNLIKELY(plan->wide)) /* the root byte may say four bits of any type */
     absent |= (plan->keys[1] & ~seen[1]) | (plan->keys[2] & ~seen[2]) | (plan->keys[3] & ~seen[3]);
   if (absent) {
     for (int i = 0; i < plan->n; i++) {

@@ -64,6 +64,7 @@ struct cb_plan {
   cb_field *fields;
   int16_t by_key[256]; /* position of a key, -1 unknown */
   uint64_t keys[4];    /* which keys there are */
+  int wide;            /* some are above 63 */
 };
 
 /* Where in a value an error was: collected from the inside out while the calls return. */
