@@ -498,14 +498,16 @@ class Source:
         return {"minimum": bound, "maximum": bound, "usable": usable}
 
     def null_counts_of(self, name: str) -> NDArray[np.int64] | None:
-        """Return the number of nulls of a column per segment, None where a file does not say."""
-        counts = []
-        for statistics, n_segments in zip(self.statistics, self._segments_of_file, strict=True):
-            if statistics is not None and name in statistics.nulls:
-                counts.append(statistics.nulls[name])
-            elif n_segments:
-                return None
-        return np.concatenate(counts) if counts else None
+        """Return the number of nulls of a column per segment, -1 where a file does not say; None where none does."""
+        known = self.statistics
+        if not any(s is not None and name in s.nulls for s in known):
+            return None
+        return np.concatenate(
+            [
+                np.full(n_segments, -1) if s is None or name not in s.nulls else s.nulls[name]
+                for s, n_segments in zip(known, self._segments_of_file, strict=True)
+            ]
+        )
 
     @cached_property
     def _segments_of_file(self) -> list[int]:

@@ -505,7 +505,7 @@ def _json_of(data: bytes) -> None:
         cs.colbin.to_json(None, data, max_rows=MAX_ROWS, max_cells=MAX_CELLS, max_text=MAX_TEXT)
     except ValueError as exc:
         # A message without its section is the caller's mistake, not damage.
-        if isinstance(exc, ColstoreError) or "pass the schema" not in str(exc):
+        if isinstance(exc, ColstoreError) or "does not carry its schema" not in str(exc):
             raise
 
 
@@ -530,7 +530,7 @@ def _table_of(data: bytes) -> None:
         cs.colbin.decode_table(data, errors="surrogateescape", **limits)
         cs.colbin.decode_table(data, **limits)
     except ValueError as exc:
-        if isinstance(exc, ColstoreError) or "does not describe itself" not in str(exc):
+        if isinstance(exc, ColstoreError) or "does not carry its schema" not in str(exc):
             raise
 
 

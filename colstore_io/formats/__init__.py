@@ -66,7 +66,7 @@ class Statistics:
     usable : mapping of str to ndarray of bool, shape (R,)
         Whether the bounds of this segment may be trusted. Columns that never have bounds (strings) are left out.
     nulls : mapping of str to ndarray of int64, shape (R,)
-        Number of nulls of each segment, of columns whose format counts them.
+        Number of nulls of each segment, of columns whose format counts them; -1 where the file does not say.
     """
 
     minimum: Mapping[str, NDArray[Any]]

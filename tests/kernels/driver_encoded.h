@@ -162,7 +162,7 @@ static void prefix_run(work *w) {
   EACH_PART(w, p) {
     plain_state s = {0, 0, 0, 0, 0};
     for (int64_t at = 0; at < p->n_stream; at += 4001) /* blocks are cut anywhere */
-      if (plain_block_64(p->stream + at, min_i64(4001, p->n_stream - at), &s, p->offsets, VALUES, p->out, p->n_text))
+      if (plain_values(p->stream + at, min_i64(4001, p->n_stream - at), &s, p->offsets, 1, VALUES, p->out, p->n_text))
         shared_store(&w->bad, at);
   }
 }
@@ -222,15 +222,13 @@ static void text_bounds_run(work *w) {
   EACH_PART(w, p) bounds_v64(p->text_offsets, VALUES, p->text, 0, p->result);
 }
 
-#define BEFORE (const uint8_t *)"id-"
-#define BEHIND (const uint8_t *)".x"
-
 static void affix_run(work *w) {
+  const value_affixes affixes = {(const uint8_t *)"id-", (const uint8_t *)".x", 3, 2};
   EACH_PART(w, p) {
     plain_state s = {0, 0, 0, 0, 0};
     for (int64_t at = 0; at < p->n_stream; at += 4001)
-      if (affix_block_64(p->stream + at, min_i64(4001, p->n_stream - at), &s, BEFORE, 3, BEHIND, 2, p->offsets, VALUES,
-                         p->out, p->n_text + 5 * VALUES))
+      if (affixed_values(p->stream + at, min_i64(4001, p->n_stream - at), &s, affixes, p->offsets, 1, VALUES, p->out,
+                         p->n_text + 5 * VALUES))
         shared_store(&w->bad, at);
   }
 }
