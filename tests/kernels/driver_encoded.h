@@ -47,6 +47,7 @@ typedef struct {
 typedef struct encoded_parts {
   part parts[PARTS];
   token_table tokens;
+  uint32_t *entry_bounds; /* of the tokens: as a dictionary has them */
   bpe_model model; /* pairs of letters */
 } encoded;
 
@@ -130,6 +131,8 @@ static encoded *make_encoded(void) {
     e->tokens.entries[t].length = length <= SHORT_TOKEN ? (uint8_t)length : LONG_TOKEN;
     offsets[t + 1] = at += length;
   }
+  e->entry_bounds = room((TOKENS + 1) * 4);
+  for (int64_t t = 0; t <= TOKENS; t++) e->entry_bounds[t] = (uint32_t)offsets[t];
   for (int i = 0; i < PARTS; i++) make_part(&e->parts[i], e, i);
   make_model(&e->model);
   return e;
@@ -236,8 +239,9 @@ static void affix_run(work *w) {
 static void entries_run(work *w) {
   const token_table *t = &w->encoded->tokens;
   EACH_PART(w, p) {
-    if (entries_length(p->found, VALUES, t->offsets, STREAM_ROOM) != p->n_words ||
-        !take_variable_64(p->found, VALUES, t->offsets, t->bytes, t->offsets[TOKENS], p->offsets, p->out, p->n_words))
+    const uint32_t *bounds = w->encoded->entry_bounds;
+    if (entries_length(p->found, VALUES, bounds, STREAM_ROOM) != p->n_words ||
+        !take_variable_64(p->found, VALUES, bounds, t->bytes, bounds[TOKENS], p->offsets, p->out, p->n_words))
       shared_store(&w->bad, 0);
   }
 }
@@ -482,8 +486,8 @@ static int wrong_affixes(const work *w) {
     const part *p = &w->encoded->parts[i];
     for (int64_t k = 0, at = 0; k < VALUES; at = p->offsets[++k]) {
       int64_t n = p->lengths[k];
-      if (p->offsets[k + 1] - at != n + 5 || memcmp(p->out + at, BEFORE, 3) ||
-          memcmp(p->out + at + 3, p->text + p->text_offsets[k], (size_t)n) || memcmp(p->out + at + 3 + n, BEHIND, 2))
+      if (p->offsets[k + 1] - at != n + 5 || memcmp(p->out + at, "id-", 3) ||
+          memcmp(p->out + at + 3, p->text + p->text_offsets[k], (size_t)n) || memcmp(p->out + at + 3 + n, ".x", 2))
         return 1;
     }
   }
