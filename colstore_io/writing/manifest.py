@@ -11,7 +11,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from .manifest_json import (
     manifest_name,
     new_commit_id,
 )
+from .output import sync
 from .publish import resolve_target, write_small_file
 
 __all__ = [
@@ -63,6 +64,9 @@ def directory_location(directory: Any, *, storage_options: Any = None, filesyste
 
 
 def _read(location: Location) -> bytes:
+    if location.local_path is not None:
+        with open(location.local_path, "rb", buffering=0) as local:
+            return local.readall()
     file, head = storage.open_file(location)
     try:
         return bytes(head) if len(head) == file.size else bytes(file.read(0, file.size))
@@ -106,9 +110,8 @@ def _generations(directory: Location) -> list[int]:
     names: Iterable[str]
     try:
         if directory.local_path is not None:
-            names = os.listdir(
-                directory.local_path
-            )  # only names count: no question about each of many members
+            # Only names count: no question about each of many members.
+            names = [name for name in os.listdir(directory.local_path) if name.startswith("_colstore-")]
         else:
             names = [entry.name for entry in storage.list_names(directory)]
     except (FileNotFoundError, NotADirectoryError):
@@ -178,11 +181,25 @@ def member_locations(generation: GenerationManifest, place: Location) -> list[Lo
 # Publishing
 
 
-def publish(directory: Location, generation: GenerationManifest) -> Location:
+def publish(
+    directory: Location,
+    generation: GenerationManifest,
+    *,
+    checked: bool = False,
+    before_name: Callable[[int], None] = sync,
+) -> Location:
     """Create the manifest of a generation, exclusively.
 
     The target is read back after any error: our own commit id means that an earlier try had arrived
     (integrations.md 2.4 step 4).
+
+    Parameters
+    ----------
+    checked : bool
+        The caller has read the newest generation, and understood it.
+    before_name : callable
+        On this machine: makes the descriptor that it is given durable, and all that the manifest names. Called before
+        the manifest has its name.
 
     Returns
     -------
@@ -198,12 +215,13 @@ def publish(directory: Location, generation: GenerationManifest) -> Location:
     UnsupportedFeatureError
         The newest generation is not understood, so none can follow it; nothing was written.
     """
-    newest_generation(directory)
+    if not checked:
+        newest_generation(directory)
     data = generation.to_bytes()
     location = directory.child(generation.name)
     try:
         if location.local_path is not None:
-            write_small_file(location.local_path, data, exclusive=True)
+            write_small_file(location.local_path, data, exclusive=True, before_name=before_name)
         else:
             storage.write_object(location, [data], exclusive=True)
     except Exception as exc:

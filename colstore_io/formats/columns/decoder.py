@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import FormatError
-from .. import Allocate, DecodedColumn, ReadOptions
+from .. import Allocate, DecodedColumn, ReadOptions, ReadyChunk
 from .chunk import Chunk, ChunkFacts, Place, parse_chunk
 from .decode import ColumnWork, Request
+from .decode_fixed import plain_view
+from .fixed_blocks import fixed_blocks
 from .footer import CHUNK_RECORD, Footer, fingerprint_of
 from .pipeline import WORTHWHILE_BYTES, run
 from .tags import PLAIN_WIDTH, TRAILER_BYTES, Encoding, Type
@@ -163,8 +165,28 @@ class ColumnsDecoder:
             works.append(ColumnWork(chunk, facts, request, place))
         if threads > 1 and sum(work.raw_bytes for work in works) < WORTHWHILE_BYTES:
             threads = 1
-        run(works, min(threads, sum(max(1, work.n_blocks) for work in works)))
+        left = [work for work in works if not work.read_at_once(threads)]
+        if left:
+            run(left, min(threads, sum(max(1, work.n_blocks) for work in left)))
         return [work.result for work in works]
+
+    def ready(self, segment: int, column: int, data: memoryview) -> ReadyChunk | None:
+        """Return a chunk for repeated reads; see `ReadyDecoder`."""
+        facts = self.facts(segment, column)
+        ((offset, length),) = self.ranges(segment, [column])
+        try:
+            chunk = parse_chunk(data[offset : offset + length], facts, self.place(segment, column))
+        except FormatError:
+            return None
+        blocks = None if chunk.bitmap is not None else fixed_blocks(chunk, facts.type)
+        if blocks is None:
+            return None
+        return ReadyChunk(
+            facts.n_rows,
+            blocks.raw_bytes,
+            blocks.read,
+            plain_view(chunk, facts.type),
+        )
 
     def select(self, low: int, high: int, columns: Sequence[int]) -> ColumnsDecoder:
         """Return the decoder of segments [low, high) and `columns`; see `Decoder.select`."""
