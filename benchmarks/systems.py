@@ -178,6 +178,14 @@ class Ours(_Cstore):
     def read_encoded(self, handle: Any, names: list[str] | None) -> Any:
         return (handle if names is None else handle[names]).arrow()
 
+    def values_encoded(self, handle: Any, name: str) -> np.ndarray:
+        """Return a column of an open file as a NumPy array of its own memory."""
+        return handle[name].array()
+
+    def open_and_read(self, path: str, name: str) -> np.ndarray:
+        with self.module.open(path) as handle:
+            return handle[name].array()
+
     def open_schema(self, path: str) -> Any:
         with self.module.open(path) as handle:
             return handle.schema
@@ -202,7 +210,7 @@ class OursFast(Ours):
 
     name = "ours_fast"
     write = write_records = compact = open = open_many = None
-    encode = open_encoded = read_encoded = open_schema = open_dataset = None
+    encode = open_encoded = read_encoded = values_encoded = open_and_read = open_schema = open_dataset = None
     write_grid = open_grid = append_grid = None
     imported = ""
     xarray_engine = ""
@@ -459,6 +467,12 @@ class ParquetNone(System):
 
     def read_encoded(self, handle: Any, names: list[str] | None) -> Any:
         return handle.read(columns=names)
+
+    def values_encoded(self, handle: Any, name: str) -> np.ndarray:
+        return handle.read(columns=[name]).column(0).to_numpy()
+
+    def open_and_read(self, path: str, name: str) -> np.ndarray:
+        return self.pq.read_table(path, columns=[name]).column(0).to_numpy()
 
     def open_schema(self, path: str) -> Any:
         with self.pq.ParquetFile(path) as file:

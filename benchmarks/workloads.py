@@ -729,6 +729,30 @@ def _add_columns(prefix: str, group: str, table: str, targets: dict[str, float])
             ("high", "text"),
         ):
             read(f"read_{name}", [name], target)
+        for name in ("run", "rnd"):  # as an array of its own, of an open file, and with opening it
+            for prefix_of, needs, source, call in (
+                (
+                    "values_",
+                    "values_encoded",
+                    f"encoded:{table}",
+                    lambda s, h, b, n=name: s.values_encoded(h, n),
+                ),
+                (
+                    "file_",
+                    "open_and_read",
+                    f"encoded_path:{table}",
+                    lambda s, p, b, n=name: s.open_and_read(p, n),
+                ),
+            ):
+                add(
+                    prefix + prefix_of + name,
+                    group,
+                    f"encode {needs}",
+                    source,
+                    call,
+                    lambda b, n=name: np.asarray(b.table(table).column(n)),
+                    target=targets["integer"],
+                )
     for name in ("open_schema", "open_dataset"):
         add(
             prefix + name,

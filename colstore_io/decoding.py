@@ -19,6 +19,7 @@ from .chunk_cache import Key
 from .dataset import Source
 from .fields import native
 from .formats import Allocate, DecodedColumn
+from .ready import ready_column
 from .selection import Index, Mask, Range, RowSelection, out_of_range
 from .storage import read_ranges
 
@@ -86,6 +87,8 @@ def read_columns(
         If a row is out of range; nothing was read or written then.
     FormatError
         If a chunk is damaged, naming file, segment and column. A given `out` is unspecified then.
+    ValueError
+        If `out` overlaps memory that is read from; nothing is written then.
 
     Notes
     -----
@@ -93,6 +96,54 @@ def read_columns(
     range the decoded segments of one wave; besides, what the source keeps of chunks that are read in part again and
     again (``config.get_decoded_cache_bytes()``, 32 MiB).
     """
+    if out is not None:
+        source.refuse_overlap([target for target in out if target is not None])
+    if isinstance(rows, Range) and rows.covers(source.n_rows):
+        found = _ready_columns(source, positions, out, allocate)
+        rest = [number for number in range(len(positions)) if number not in found]
+        if found:
+            if rest:
+                given = None if out is None else [out[number] for number in rest]
+                others = [positions[number] for number in rest]
+                read = _read_columns(source, rows, others, given, dictionaries, allocate)
+                found.update(zip(rest, read, strict=True))
+            return [found[number] for number in range(len(positions))]
+    return _read_columns(source, rows, positions, out, dictionaries, allocate)
+
+
+def _ready_columns(
+    source: Source,
+    positions: Sequence[int],
+    out: Sequence[NDArray[Any] | None] | None,
+    allocate: Allocate | None,
+) -> dict[int, Any]:
+    """Return all rows of the fields that have a short road, by their number among `positions`."""
+    found: dict[int, Any] = {}
+    checked = False
+    for number, position in enumerate(positions):
+        ready = ready_column(source, (position, False))
+        if ready is None:
+            continue
+        if not checked:
+            source.check_sizes()
+            checked = True
+        target = None if out is None else out[number]
+        if target is None and allocate is not None:
+            target = allocate(source.n_rows * ready.dtype.itemsize).view(ready.dtype)
+        values = ready.read(source, target)
+        if values is not None:
+            found[number] = values
+    return found
+
+
+def _read_columns(
+    source: Source,
+    rows: RowSelection,
+    positions: Sequence[int],
+    out: Sequence[NDArray[Any] | None] | None,
+    dictionaries: Collection[str],
+    allocate: Allocate | None,
+) -> Columns:
     pieces, order = _pieces(source, rows)
     count = rows.count
     reader = _Reader(source, positions, dictionaries, allocate)
@@ -111,6 +162,9 @@ def read_columns(
                 target[piece.place] = column.values[piece.take]
             if column.validity is not None:
                 mask = validity[number]
+                if mask is None and piece.take is None and len(column.validity) == count:
+                    validity[number] = column.validity
+                    continue
                 if mask is None:
                     mask = validity[number] = np.ones(count, np.bool_)
                 mask[piece.place] = column.validity if piece.take is None else column.validity[piece.take]
@@ -128,14 +182,45 @@ def read_columns(
 
 
 def read_segments(
-    source: Source, positions: Sequence[int], *, dictionaries: Collection[str] = ()
+    source: Source, positions: Sequence[int], *, dictionaries: Collection[str] = (), share: bool = False
 ) -> Iterator[Columns]:
-    """Yield the fields of each segment that has rows, in order; a wave of segments is decoded at once."""
+    """Yield the fields of each segment that has rows, in order; a wave of segments is decoded at once.
+
+    Parameters
+    ----------
+    source : Source
+    positions : sequence of int
+    dictionaries : collection of str
+        As in `read_columns`.
+    share : bool, default False
+        Give read-only views of mapped files where values are stored as they are in memory.
+    """
     table = source.plan.segments
-    pieces = [
-        _Piece(s, (0, int(table.rows[s])), None, slice(0, int(table.rows[s])))
-        for s in np.flatnonzero(table.rows > 0).tolist()
-    ]
+    numbers = np.flatnonzero(table.rows > 0).tolist()
+    roads = [ready_column(source, (position, False)) for position in positions]
+    slow = [number for number, road in enumerate(roads) if road is None]
+    decoded = _decoded_segments(source, numbers, [positions[number] for number in slow], dictionaries)
+    for index, s in enumerate(numbers):
+        if index == 0 and len(slow) < len(roads):
+            source.check_sizes()
+        columns: Columns = [
+            None if road is None else road.segment(source, index, share=share) for road in roads
+        ]
+        if slow:
+            for number, column in zip(slow, next(decoded), strict=True):
+                columns[number] = column
+        for number, column in enumerate(columns):
+            if column is None:  # damaged: the ordinary way says where
+                rows = Range(int(table.row_start[s]), 1, int(table.rows[s]))
+                (columns[number],) = _read_columns(source, rows, [positions[number]], None, (), None)
+        yield columns
+
+
+def _decoded_segments(
+    source: Source, numbers: Sequence[int], positions: Sequence[int], dictionaries: Collection[str]
+) -> Iterator[Columns]:
+    table = source.plan.segments
+    pieces = [_Piece(s, (0, int(table.rows[s])), None, slice(0, int(table.rows[s]))) for s in numbers]
     reader = _Reader(source, positions, dictionaries, None)
     fields = [source.schema.fields[p] for p in positions]
     for piece, decoded in reader.run(pieces, None):

@@ -20,6 +20,7 @@ from .dataset import QUICK_ROWS, Source
 from .decoding import read_columns
 from .fields import native
 from .plan import NO_VALIDITY, Part
+from .ready import ready_column
 from .segments import distinct
 from .selection import Index, Mask, Range, RowSelection, out_of_range
 from .storage import read_ranges
@@ -41,6 +42,15 @@ def read_part(
     Small selections of a single-record file take the shortest road: microseconds count there.
     """
     if source.encoded:
+        if isinstance(rows, Range) and rows.covers(source.n_rows):
+            ready = ready_column(source, part)
+            if ready is not None:
+                if out is not None:
+                    source.refuse_overlap([out])
+                source.check_sizes()
+                whole = ready.read(source, out)
+                if whole is not None:
+                    return whole
         found: NDArray[Any] = _decoded(source, rows, (part,), None if out is None else (out,))[0]
         return found
     if out is None and rows.__class__ is not Mask and rows.count <= QUICK_ROWS:
@@ -98,6 +108,8 @@ def read(
         If a row is out of range. A given `out` is untouched then.
     FormatError
         If a file is shorter than its committed size by now.
+    ValueError
+        If `out` does not fit, or overlaps memory that is read from; nothing is written then.
 
     Notes
     -----
@@ -107,6 +119,8 @@ def read(
     parts = tuple(parts)
     if source.encoded:
         return _decoded(source, rows, parts, out)
+    if out is not None:
+        source.refuse_overlap(out)
     if isinstance(rows, Index) and out is not None:
         if any(np.may_share_memory(target, rows.rows) for target in out):
             rows = Index(rows.rows.copy(), checked=rows.checked)  # else it would change while it is read

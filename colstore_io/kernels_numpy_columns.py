@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "PackedReader",
     "PlainReader",
     "bools",
     "count_nulls",
@@ -24,9 +25,7 @@ __all__ = [
     "parse_footer",
     "place_chunks",
     "spread_offsets",
-    "take_entries",
     "take_variable",
-    "unpack",
     "validity",
 ]
 
@@ -69,22 +68,49 @@ def expand(values: NDArray[np.uint8], width: int, bitmap: Any) -> None:
     items[there] = dense
 
 
-def unpack(stream: Any, width: int, first: int, out: NDArray[np.uint32], limit: int) -> int:
-    bits = np.unpackbits(_bytes(stream)).astype(np.uint64)
-    wanted = bits[first * width : (first + len(out)) * width].reshape(len(out), width)
-    weights = np.uint64(1) << np.arange(width, dtype=np.uint64)[::-1]
-    out[:] = (wanted * weights).sum(axis=1)
-    bad = np.flatnonzero(out >= limit)
-    return int(bad[0]) if len(bad) else -1
+class PackedReader:
+    def __init__(
+        self,
+        width: int,
+        limit: int,
+        out: NDArray[np.uint8],
+        skip: int = 0,
+        entries: NDArray[np.uint8] | None = None,
+        item: int = 4,
+    ) -> None:
+        if not 0 <= width <= 32 or out.size % item:
+            raise ValueError("width must be 0 to 32, and out whole items")
+        self._width, self._limit, self._out, self._skip = width, limit, out, skip
+        self._table = None if entries is None else entries[: limit * item].reshape(limit, item)
+        self._item, self._bits = item, np.empty(0, np.uint8)
+        self.numbers = 0
 
+    def feed(self, block: Any) -> int:
+        """Take all bits so far and make numbers of those that are whole."""
+        if self._width == 0:
+            return -1
+        self._bits = np.concatenate([self._bits, np.unpackbits(_bytes(block))])
+        step = min(self._skip, len(self._bits))
+        self._skip, self._bits = self._skip - step, self._bits[step:]
+        n = len(self._out) // self._item - self.numbers
+        whole = min(n, len(self._bits) // self._width)
+        wanted = self._bits[: whole * self._width].reshape(whole, self._width).astype(np.uint64)
+        self._bits = self._bits[whole * self._width :]
+        weights = np.uint64(1) << np.arange(self._width, dtype=np.uint64)[::-1]
+        return self._put((wanted * weights).sum(axis=1))
 
-def take_entries(
-    indices: NDArray[np.uint32], entries: NDArray[np.uint8], width: int, out: NDArray[np.uint8]
-) -> None:
-    items = entries.reshape(-1, width)
-    if len(indices) and int(indices.max()) >= len(items):
-        raise ValueError(f"index {int(indices.max())} of {len(items)} entries")
-    out[:] = items[indices].ravel()
+    def zeros(self) -> int:
+        return self._put(np.zeros(len(self._out) // self._item - self.numbers, np.uint64))
+
+    def _put(self, numbers: NDArray[np.uint64]) -> int:
+        bad = np.flatnonzero(numbers >= self._limit)
+        if len(bad):
+            return self.numbers + int(bad[0])
+        items = numbers.astype("<u4").view(np.uint8) if self._table is None else self._table[numbers].ravel()
+        first = self.numbers * self._item
+        self._out[first : first + len(items)] = items
+        self.numbers += len(numbers)
+        return -1
 
 
 class PlainReader:
@@ -93,7 +119,7 @@ class PlainReader:
     ) -> None:
         self._offsets, self._data, self._stream = offsets, data, b""
         self._prefix, self._suffix = bytes(prefix), bytes(suffix)
-        self._code = 0
+        self.ascii = (self._prefix + self._suffix).isascii()
         offsets[0] = 0
         self.values = 0
         self.complete = len(offsets) == 1 and len(data) == 0
@@ -101,6 +127,7 @@ class PlainReader:
     def feed(self, block: Any) -> int:
         """Read everything again from the front: the simplest thing that is right."""
         self._stream += bytes(block)
+        self.ascii = self.ascii and bytes(block).isascii()
         at = value = filled = 0
         self.complete = False
         while len(self._stream) - at >= 4:
@@ -127,10 +154,11 @@ class PlainReader:
         return 0
 
 
-def spread_offsets(dense: NDArray[Any], bitmap: Any, out: NDArray[Any]) -> None:
-    there = np.unpackbits(_bytes(bitmap), count=len(out) - 1, bitorder="little") == 0
-    out[0] = dense[0]
-    out[1:] = dense[np.cumsum(there)]
+def spread_offsets(offsets: NDArray[Any], bitmap: Any) -> None:
+    there = np.unpackbits(_bytes(bitmap), count=len(offsets) - 1, bitorder="little") == 0
+    dense = offsets[len(there) - int(there.sum()) :].copy()
+    offsets[0] = dense[0]
+    offsets[1:] = dense[np.cumsum(there)]
 
 
 def offset_table(table: Any, area: int, out: NDArray[Any]) -> int:
@@ -142,14 +170,14 @@ def offset_table(table: Any, area: int, out: NDArray[Any]) -> int:
     return -1
 
 
-def measure_entries(indices: NDArray[np.uint32], bounds: NDArray[np.int64], limit: int) -> int:
-    total = int(np.diff(bounds)[indices].sum()) if len(indices) else 0
+def measure_entries(indices: NDArray[np.uint32], bounds: NDArray[np.uint32], limit: int) -> int:
+    total = int(np.diff(bounds.astype(np.int64))[indices].sum()) if len(indices) else 0
     return total if total <= limit else -1
 
 
 def take_variable(
     indices: NDArray[np.uint32],
-    bounds: NDArray[np.int64],
+    bounds: NDArray[np.uint32],
     area: Any,
     offsets: NDArray[Any],
     data: NDArray[np.uint8],

@@ -14,6 +14,7 @@ from .decoding import read_columns
 from .fields import Field, native
 from .gather import read
 from .plan import Part
+from .ready import ready_column, segment_view
 from .selection import Range, RowSelection
 
 __all__ = [
@@ -123,8 +124,13 @@ def view_without_copy(source: Source, rows: RowSelection, part: Part) -> NDArray
     if not part[1]:
         refuse_nullable(field, "copy=False")
     if source.encoded:
-        raise ValueError(f"copy=False is not possible: files of format {source.plan.format!r} are decoded")
-    if not source.mapped:
+        ready = ready_column(source, part)
+        if ready is None or any(chunk.view is None for _, chunk in ready.chunks):
+            raise ValueError(
+                f"copy=False is not possible: files of format {source.plan.format!r} are decoded, unless a mapped "
+                "one stores a column without nulls as it is in memory"
+            )
+    elif not source.mapped:
         raise ValueError(
             "copy=False needs a mapped local file; this one is read without mapping (use copy=True)"
         )
@@ -159,7 +165,7 @@ def view_without_copy(source: Source, rows: RowSelection, part: Part) -> NDArray
         # (cstore-behaviour.md 4).
         if rows.step > 1 and rows.count > 1 and int(np.count_nonzero(files == files[low])) != 1:
             raise ValueError("copy=False is not possible for a stepped slice of a file of several records")
-    view = source.segment_view(part, low)
+    view = segment_view(source, part, low) if source.encoded else source.segment_view(part, low)
     if view is None:
         raise ValueError(f"column {field.name!r} is not stored in this file: copy=False is not possible")
     start = rows.start - int(segments.row_start[low])

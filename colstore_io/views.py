@@ -390,7 +390,7 @@ class TableOps:
         fields = self._fields()
         segments = source.plan.segments
         if source.encoded and isinstance(rows, Range) and rows.covers(source.n_rows):
-            yield from read_segments(source, self._positions, dictionaries=categories)
+            yield from read_segments(source, self._positions, dictionaries=categories, share=True)
         elif isinstance(rows, Range) and rows.covers(source.n_rows):
             for s in np.flatnonzero(segments.rows > 0).tolist():
                 first = int(segments.row_start[s])

@@ -108,38 +108,55 @@ static int64_t ones_span(const uint8_t *bitmap, int64_t n_bytes) {
   return count;
 }
 
-/* Numbers of `width` bits (0..32), most significant first (6.4), from number `first` on. `stream` holds ceil((first +
- * n) * width / 8) bytes. Returns -1, or the position of a number that is not below `limit`. */
-static int64_t packed_span(const uint8_t *stream, int64_t n_bytes, int64_t first, int64_t n, int64_t width,
-                           uint64_t limit, uint32_t *out) {
+/* Where a stream of packed numbers stands between two of its blocks. */
+typedef struct {
+  int64_t skip;  /* bits still to be passed over */
+  uint64_t bits; /* of a number that began in the block before, the lowest `held` ones */
+  int64_t held;
+} packed_state;
+
+/* The numbers of `width` bits (1 to 32) that end in a block, at most `n`; cuts may fall anywhere. Returns how many. */
+static int64_t packed_block(const uint8_t *block, int64_t n_bytes, packed_state *s, int64_t width, int64_t n,
+                            uint32_t *out) {
   uint64_t mask = ((uint64_t)1 << width) - 1;
-  uint32_t worst = 0;
-  int64_t i = 0;
-  if (width == 8) {
-    for (; i < n; i++) {
-      out[i] = stream[first + i];
-      worst = out[i] > worst ? out[i] : worst;
+  int64_t bit = min_i64(s->skip, 8 * n_bytes), end = 8 * n_bytes, k = 0;
+  s->skip -= bit;
+  if (s->skip || n == 0) return 0;
+  if (s->held) {
+    while (s->held < width && bit < end) { /* bit by bit: once a block */
+      s->bits = s->bits << 1 | (uint64_t)(block[bit >> 3] >> (7 - (bit & 7)) & 1);
+      s->held++;
+      bit++;
     }
-  } else if (width == 0) {
-    for (; i < n; i++) out[i] = 0;
-  } else {
-    for (; i < n; i++) { /* whole words as long as they fit */
-      int64_t bit = (first + i) * width, byte = bit >> 3;
-      if (byte + 8 > n_bytes) break;
-      out[i] = (uint32_t)(load_u64_big(stream + byte) >> (64 - width - (bit & 7)) & mask);
-      worst = out[i] > worst ? out[i] : worst;
-    }
-    for (; i < n; i++) {
-      int64_t bit = (first + i) * width, byte = bit >> 3;
-      uint64_t word = 0;
-      for (int64_t k = 0; k < 8; k++) word = word << 8 | (byte + k < n_bytes ? stream[byte + k] : 0);
-      out[i] = (uint32_t)(word >> (64 - width - (bit & 7)) & mask);
-      worst = out[i] > worst ? out[i] : worst;
-    }
+    if (s->held < width) return 0;
+    out[k++] = (uint32_t)(s->bits & mask);
+    s->bits = 0;
+    s->held = 0;
   }
+  if (width == 8 && (bit & 7) == 0) {
+    for (const uint8_t *p = block + (bit >> 3); k < n && bit < end; bit += 8) out[k++] = *p++;
+    return k;
+  }
+  for (; k < n && (bit >> 3) + 8 <= n_bytes; bit += width)
+    out[k++] = (uint32_t)(load_u64_big(block + (bit >> 3)) >> (64 - width - (bit & 7)) & mask);
+  while (k < n && bit + width <= end) {
+    uint64_t word = 0;
+    for (int64_t i = 0; i < 8; i++) word = word << 8 | ((bit >> 3) + i < n_bytes ? block[(bit >> 3) + i] : 0);
+    out[k++] = (uint32_t)(word >> (64 - width - (bit & 7)) & mask);
+    bit += width;
+  }
+  if (k < n)
+    for (; bit < end; bit++, s->held++) s->bits = s->bits << 1 | (uint64_t)(block[bit >> 3] >> (7 - (bit & 7)) & 1);
+  return k;
+}
+
+/* The first of `n` numbers that is not below `limit`, or -1. */
+static int64_t first_too_large(const uint32_t *numbers, int64_t n, uint64_t limit) {
+  uint32_t worst = 0;
+  for (int64_t i = 0; i < n; i++) worst = numbers[i] > worst ? numbers[i] : worst;
   if (n == 0 || worst < limit) return -1;
-  for (i = 0; i < n; i++)
-    if (out[i] >= limit) return i;
+  for (int64_t i = 0; i < n; i++)
+    if (numbers[i] >= limit) return i;
   return -1;
 }
 
@@ -202,131 +219,136 @@ typedef struct {
   int64_t length;    /* what these say */
 } plain_state;
 
+/* Offsets are int32 where these suffice; `wide` is a constant wherever this is compiled in. */
+KERNEL_INLINE void store_offset(void *offsets, int wide, int64_t place, int64_t value) {
+  if (wide) ((int64_t *)offsets)[place] = value;
+  else ((int32_t *)offsets)[place] = (int32_t)value;
+}
+
+/* What every value has in front and behind (6.6); nothing of a plain stream (6.1). */
+typedef struct {
+  const uint8_t *prefix, *suffix;
+  int64_t n_prefix, n_suffix;
+} value_affixes;
+
 /* Values of 4-byte length and bytes, a block at a time; cuts may fall anywhere. `offsets` has n + 1 places, of which
  * [value] is written when a value ends; `data` has `capacity` bytes. Returns 0; 1: more than n values; 2: a value longer
- * than what is left. */
-#define PLAIN_BLOCK(NAME, OFFSET)                                                                              \
-  static int NAME(const uint8_t *block, int64_t n_bytes, plain_state *s, OFFSET *offsets, int64_t n,           \
-                  uint8_t *data, int64_t capacity) {                                                           \
-    int64_t pos = 0, value = s->value, at = s->data, length;                                                   \
-    if (s->remaining) {                                                                                        \
-      length = min_i64(s->remaining, n_bytes);                                                                 \
-      memcpy(data + at, block, (size_t)length);                                                                \
-      at += length;                                                                                            \
-      pos = length;                                                                                            \
-      s->remaining -= length;                                                                                  \
-      if (s->remaining == 0) offsets[value] = (OFFSET)at;                                                      \
-    }                                                                                                          \
-    while (pos < n_bytes) {                                                                                    \
-      if (UNLIKELY(s->prefix > 0 || n_bytes - pos < 4)) {                                                      \
-        s->length |= (int64_t)block[pos++] << (8 * s->prefix++);                                               \
-        if (s->prefix < 4) continue;                                                                           \
-        length = s->length;                                                                                    \
-        s->prefix = 0;                                                                                         \
-        s->length = 0;                                                                                         \
-      } else {                                                                                                 \
-        length = load_u32(block + pos);                                                                        \
-        pos += 4;                                                                                              \
-      }                                                                                                        \
-      if (UNLIKELY(value >= n)) return 1;                                                                      \
-      if (UNLIKELY(length > capacity - at)) return 2;                                                          \
-      value++;                                                                                                 \
-      if (LIKELY(length <= n_bytes - pos)) {                                                                   \
-        copy_value(data + at, block + pos, length, min_i64(n_bytes - pos, capacity - at));                     \
-        at += length;                                                                                          \
-        pos += length;                                                                                         \
-        offsets[value] = (OFFSET)at;                                                                           \
-      } else {                                                                                                 \
-        memcpy(data + at, block + pos, (size_t)(n_bytes - pos));                                               \
-        at += n_bytes - pos;                                                                                   \
-        s->remaining = length - (n_bytes - pos);                                                               \
-        pos = n_bytes;                                                                                         \
-      }                                                                                                        \
-    }                                                                                                          \
-    s->value = value;                                                                                          \
-    s->data = at;                                                                                              \
-    return 0;                                                                                                  \
+ * than what is left. A short prefix or suffix is copied as whole words from a padded place. */
+KERNEL_INLINE int values_block(const uint8_t *block, int64_t n_bytes, plain_state *s, value_affixes affixes, void *offsets,
+                               int wide, int64_t n, uint8_t *data, int64_t capacity) {
+  const int64_t n_prefix = affixes.n_prefix, n_suffix = affixes.n_suffix;
+  const uint8_t *prefix = affixes.prefix, *suffix = affixes.suffix;
+  uint8_t before[32], after[32];
+  int64_t pos = 0, value = s->value, at = s->data, length;
+  if (n_prefix && n_prefix <= 32) {
+    memset(before, 0, sizeof before);
+    prefix = (const uint8_t *)memcpy(before, prefix, (size_t)n_prefix);
   }
-
-PLAIN_BLOCK(plain_block_32, int32_t)
-PLAIN_BLOCK(plain_block_64, int64_t)
-
-/* The same for values that have a prefix and a suffix in common (6.6): the stream has what is between them. A short
- * prefix or suffix is copied as whole words from a padded place. */
-#define AFFIX_BLOCK(NAME, OFFSET)                                                                              \
-  static int NAME(const uint8_t *block, int64_t n_bytes, plain_state *s, const uint8_t *prefix,                \
-                  int64_t n_prefix, const uint8_t *suffix, int64_t n_suffix, OFFSET *offsets, int64_t n,       \
-                  uint8_t *data, int64_t capacity) {                                                           \
-    uint8_t before[32] = {0}, after[32] = {0};                                                                 \
-    int64_t pos = 0, value = s->value, at = s->data, length;                                                   \
-    if (n_prefix && n_prefix <= 32) prefix = (const uint8_t *)memcpy(before, prefix, (size_t)n_prefix);        \
-    if (n_suffix && n_suffix <= 32) suffix = (const uint8_t *)memcpy(after, suffix, (size_t)n_suffix);         \
-    if (s->remaining) {                                                                                        \
-      length = min_i64(s->remaining, n_bytes);                                                                 \
-      memcpy(data + at, block, (size_t)length);                                                                \
-      at += length;                                                                                            \
-      pos = length;                                                                                            \
-      s->remaining -= length;                                                                                  \
-      if (s->remaining == 0) {                                                                                 \
-        if (n_suffix) copy_value(data + at, suffix, n_suffix, capacity - at);                                  \
-        at += n_suffix;                                                                                        \
-        offsets[value] = (OFFSET)at;                                                                           \
-      }                                                                                                        \
-    }                                                                                                          \
-    while (pos < n_bytes) {                                                                                    \
-      if (UNLIKELY(s->prefix > 0 || n_bytes - pos < 4)) {                                                      \
-        s->length |= (int64_t)block[pos++] << (8 * s->prefix++);                                               \
-        if (s->prefix < 4) continue;                                                                           \
-        length = s->length;                                                                                    \
-        s->prefix = 0;                                                                                         \
-        s->length = 0;                                                                                         \
-      } else {                                                                                                 \
-        length = load_u32(block + pos);                                                                        \
-        pos += 4;                                                                                              \
-      }                                                                                                        \
-      if (UNLIKELY(value >= n)) return 1;                                                                      \
-      if (UNLIKELY(n_prefix + length + n_suffix > capacity - at)) return 2;                                    \
-      value++;                                                                                                 \
-      if (n_prefix) copy_value(data + at, prefix, n_prefix, capacity - at);                                    \
-      at += n_prefix;                                                                                          \
-      if (LIKELY(length <= n_bytes - pos)) {                                                                   \
-        copy_value(data + at, block + pos, length, min_i64(n_bytes - pos, capacity - at));                     \
-        at += length;                                                                                          \
-        pos += length;                                                                                         \
-        if (n_suffix) copy_value(data + at, suffix, n_suffix, capacity - at);                                  \
-        at += n_suffix;                                                                                        \
-        offsets[value] = (OFFSET)at;                                                                           \
-      } else {                                                                                                 \
-        memcpy(data + at, block + pos, (size_t)(n_bytes - pos));                                               \
-        at += n_bytes - pos;                                                                                   \
-        s->remaining = length - (n_bytes - pos);                                                               \
-        pos = n_bytes;                                                                                         \
-      }                                                                                                        \
-    }                                                                                                          \
-    s->value = value;                                                                                          \
-    s->data = at;                                                                                              \
-    return 0;                                                                                                  \
+  if (n_suffix && n_suffix <= 32) {
+    memset(after, 0, sizeof after);
+    suffix = (const uint8_t *)memcpy(after, suffix, (size_t)n_suffix);
   }
+  if (s->remaining) {
+    length = min_i64(s->remaining, n_bytes);
+    memcpy(data + at, block, (size_t)length);
+    at += length;
+    pos = length;
+    s->remaining -= length;
+    if (s->remaining == 0) {
+      if (n_suffix) copy_value(data + at, suffix, n_suffix, capacity - at);
+      at += n_suffix;
+      store_offset(offsets, wide, value, at);
+    }
+  }
+  /* Bytes that the words of one value may write behind its begin. */
+  const int64_t room = 32 + (n_prefix ? 32 : 0) + (n_suffix ? 32 : 0);
+  while (pos < n_bytes) {
+    if (s->prefix == 0 && n_prefix <= 32 && n_suffix <= 32) /* short values in the middle of both: one check */
+      while (LIKELY(value < n && n_bytes - pos >= 36 && capacity - at >= room)) {
+        length = load_u32(block + pos);
+        if (UNLIKELY(length > 32)) break;
+        if (n_prefix) {
+          memcpy(data + at, prefix, 16);
+          if (n_prefix > 16) memcpy(data + at + 16, prefix + 16, 16);
+          at += n_prefix;
+        }
+        memcpy(data + at, block + pos + 4, 16);
+        if (length > 16) memcpy(data + at + 16, block + pos + 20, 16);
+        at += length;
+        if (n_suffix) {
+          memcpy(data + at, suffix, 16);
+          if (n_suffix > 16) memcpy(data + at + 16, suffix + 16, 16);
+          at += n_suffix;
+        }
+        pos += 4 + length;
+        store_offset(offsets, wide, ++value, at);
+      }
+    if (UNLIKELY(pos == n_bytes)) break;
+    if (UNLIKELY(s->prefix > 0 || n_bytes - pos < 4)) {
+      s->length |= (int64_t)block[pos++] << (8 * s->prefix++);
+      if (s->prefix < 4) continue;
+      length = s->length;
+      s->prefix = 0;
+      s->length = 0;
+    } else {
+      length = load_u32(block + pos);
+      pos += 4;
+    }
+    if (UNLIKELY(value >= n)) return 1;
+    if (UNLIKELY(n_prefix + length + n_suffix > capacity - at)) return 2;
+    value++;
+    if (n_prefix) copy_value(data + at, prefix, n_prefix, capacity - at);
+    at += n_prefix;
+    if (LIKELY(length <= n_bytes - pos)) {
+      copy_value(data + at, block + pos, length, min_i64(n_bytes - pos, capacity - at));
+      at += length;
+      pos += length;
+      if (n_suffix) copy_value(data + at, suffix, n_suffix, capacity - at);
+      at += n_suffix;
+      store_offset(offsets, wide, value, at);
+    } else {
+      memcpy(data + at, block + pos, (size_t)(n_bytes - pos));
+      at += n_bytes - pos;
+      s->remaining = length - (n_bytes - pos);
+      pos = n_bytes;
+    }
+  }
+  s->value = value;
+  s->data = at;
+  return 0;
+}
 
-AFFIX_BLOCK(affix_block_32, int32_t)
-AFFIX_BLOCK(affix_block_64, int64_t)
+static int plain_values(const uint8_t *block, int64_t n_bytes, plain_state *s, void *offsets, int wide, int64_t n,
+                        uint8_t *data, int64_t capacity) {
+  const value_affixes none = {NULL, NULL, 0, 0};
+  return wide ? values_block(block, n_bytes, s, none, offsets, 1, n, data, capacity)
+              : values_block(block, n_bytes, s, none, offsets, 0, n, data, capacity);
+}
 
-/* Offsets of n rows from those of the values alone: a null is an empty value. */
-#define SPREAD_OFFSETS(NAME, OFFSET)                                                                              \
-  static void NAME(const OFFSET *dense, int64_t n, const uint8_t *bitmap, OFFSET *out) {                          \
-    int64_t k = 0;                                                                                                \
-    out[0] = dense[0];                                                                                            \
-    for (int64_t row = 0; row < n; row++) {                                                                       \
-      k += !(bitmap[row >> 3] >> (row & 7) & 1);                                                                  \
-      out[row + 1] = dense[k];                                                                                    \
-    }                                                                                                             \
+static int affixed_values(const uint8_t *block, int64_t n_bytes, plain_state *s, value_affixes affixes, void *offsets,
+                          int wide, int64_t n, uint8_t *data, int64_t capacity) {
+  return wide ? values_block(block, n_bytes, s, affixes, offsets, 1, n, data, capacity)
+              : values_block(block, n_bytes, s, affixes, offsets, 0, n, data, capacity);
+}
+
+/* Offsets of n rows from those of the values alone, which stand at the end of `out`: a null is an empty value. An offset
+ * never moves up, so the loop runs front to back in place. `bitmap` has `nulls` ones among its first n bits. */
+#define SPREAD_OFFSETS(NAME, OFFSET)                                                          \
+  static void NAME(OFFSET *out, int64_t n, int64_t nulls, const uint8_t *bitmap) {            \
+    const OFFSET *from = out + nulls;                                                         \
+    OFFSET last = out[0] = *from;                                                             \
+    for (int64_t row = 0; row < n; row++) {                                                   \
+      if (!(bitmap[row >> 3] >> (row & 7) & 1)) last = *++from;                               \
+      out[row + 1] = last;                                                                    \
+    }                                                                                         \
   }
 
 SPREAD_OFFSETS(spread_offsets_32, int32_t)
 SPREAD_OFFSETS(spread_offsets_64, int64_t)
 
 /* OffsetBytes (6.5): n starts, then the end of the area. Returns -1 or the position of an offset that decreases or
- * lies outside. */
+ * lies outside. `table` may be the last 4 * n bytes before the end of `out`, or begin where `out` does if its offsets
+ * have 4 bytes: each start is read before its place is written. */
 #define OFFSET_TABLE(NAME, OFFSET)                                                            \
   static int64_t NAME(const uint8_t *table, int64_t n, int64_t area, OFFSET *out) {           \
     int64_t last = 0;                                                                         \
@@ -344,23 +366,26 @@ OFFSET_TABLE(offset_table_32, int32_t)
 OFFSET_TABLE(offset_table_64, int64_t)
 
 /* Bytes that the chosen entries have together; -1 when they pass `limit`. */
-static int64_t entries_length(const uint32_t *indices, int64_t n, const int64_t *bounds, int64_t limit) {
+static int64_t entries_length(const uint32_t *indices, int64_t n, const uint32_t *bounds, int64_t limit) {
   int64_t total = 0;
   for (int64_t i = 0; i < n; i++) {
-    total += bounds[indices[i] + 1] - bounds[indices[i]]; /* n and entries are below 2^32: no overflow */
+    /* n and entries are below 2^32: no overflow */
+    total += bounds[(int64_t)indices[i] + 1] - bounds[indices[i]];
     if (UNLIKELY(total > limit)) return -1;
   }
   return total;
 }
 
-/* Indices and bounds were checked. Returns 1 if `data` is full, 0 if the entries have another length. */
+/* Indices and bounds were checked. `indices` may be memory of `offsets` itself: the last 4 * n bytes. Returns 1 if `data` is full, 0 if the entries have another length. */
 #define TAKE_VARIABLE(NAME, OFFSET)                                                                            \
-  static int NAME(const uint32_t *indices, int64_t n, const int64_t *bounds, const uint8_t *area,              \
+  static int NAME(const uint32_t *indices, int64_t n, const uint32_t *bounds, const uint8_t *area,             \
                   int64_t n_area, OFFSET *offsets, uint8_t *data, int64_t capacity) {                          \
     int64_t at = 0;                                                                                            \
     offsets[0] = 0;                                                                                            \
     for (int64_t i = 0; i < n; i++) {                                                                          \
-      int64_t start = bounds[indices[i]], length = bounds[indices[i] + 1] - start;                             \
+      uint32_t index;                                                                                          \
+      memcpy(&index, indices + i, 4);                                                                          \
+      int64_t start = bounds[index], length = bounds[(int64_t)index + 1] - start;                              \
       if (UNLIKELY(length > capacity - at)) return 0;                                                          \
       copy_value(data + at, area + start, length, min_i64(n_area - start, capacity - at));                     \
       at += length;                                                                                            \
@@ -382,8 +407,9 @@ static int is_ascii_span(const uint8_t *data, int64_t n) {
     for (int64_t k = 0; k < 4096; k++) piece |= data[i + k];
     if (piece & 0x80) return 0;
   }
+  for (; i + 8 <= n; i += 8) any |= load_u64(data + i);
   for (; i < n; i++) any |= data[i];
-  return !(any & 0x80);
+  return !(any & UINT64_C(0x8080808080808080));
 }
 
 static int is_utf8_span(const uint8_t *p, int64_t n) {
@@ -432,7 +458,7 @@ FIRST_NOT_UTF8(first_not_utf8_64, int64_t)
 
 enum { LZW_TRUNCATED = -1, LZW_CODE = -2, LZW_LONG = -3 };
 
-/* Returns the number of bytes written, or a negative code. A table entry is the string before plus the byte after it:
+/* Returns the number of bytes written, or a negative code; LZW_LONG with the first `capacity` bytes written. A table entry is the string before plus the byte after it:
  * these stand together in the output already, so an entry is a place and a length. */
 static int64_t lzw_span(const uint8_t *source, int64_t n_source, uint8_t *out, int64_t capacity) {
   uint32_t start[4096], length[4096];
@@ -469,8 +495,9 @@ static int64_t lzw_span(const uint8_t *source, int64_t n_source, uint8_t *out, i
         from = previous;
         count = n_previous + 1;
       } else return LZW_CODE;
-      if (count > capacity - at) return LZW_LONG;
-      for (int64_t k = 0; k < count; k++) out[at + k] = out[from + k]; /* may overlap: byte by byte */
+      int64_t fits = min_i64(count, capacity - at);
+      for (int64_t k = 0; k < fits; k++) out[at + k] = out[from + k]; /* may overlap: byte by byte */
+      if (fits < count) return LZW_LONG;
     }
     if (n_previous && next < 4096) {
       start[next] = (uint32_t)previous;

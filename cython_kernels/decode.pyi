@@ -38,6 +38,13 @@ class PlainReader:
         """Values begun so far."""
 
     @property
+    def ascii(self) -> bool:
+        """True when all that was fed is ASCII, lengths too, and prefix and suffix are: then every value is.
+
+        Looked at while a block is in the cache; False says nothing.
+        """
+
+    @property
     def complete(self) -> bool:
         """Whether exactly n values are there and none is cut short."""
 
@@ -135,25 +142,70 @@ def expand(values: NDArray[np.uint8], width: int, bitmap: Buffer) -> None:
     bitmap : buffer of ceil(n / 8) bytes
     """
 
-def unpack(stream: Buffer, width: int, first: int, out: NDArray[np.uint32], limit: int) -> int:
-    """Fill `out` with numbers of `width` bits (0 to 32), most significant bit first (6.4), from number `first` on.
+class PackedReader:
+    """Numbers of some bits, most significant bit first (6.4), from a stream that comes in blocks.
 
-    Returns
-    -------
-    int
-        -1, or the position of a number that is not below `limit`.
+    Parameters
+    ----------
+    width : int
+        Bits of a number, 0 to 32.
+    limit : int
+        All numbers are below it.
+    out : ndarray of uint8
+        Where they go, as uint32 (aligned then), or where the `entries` go that they choose. Its length says how many
+        numbers are wanted; what follows in the stream is not looked at.
+    skip : int
+        Bits before the first wanted number.
+    entries : buffer, optional
+        `limit` items of `item` bytes, or more.
+    item : {1, 2, 4, 8}
+        4 without entries.
+
+    Attributes
+    ----------
+    numbers : int
+        So far.
     """
 
-def take_entries(
-    indices: NDArray[np.uint32], entries: NDArray[np.uint8], width: int, out: NDArray[np.uint8]
-) -> None:
-    """Fill `out` with ``entries[indices]`` of `width` bytes each; ValueError for an index outside."""
+    def __init__(
+        self,
+        width: int,
+        limit: int,
+        out: NDArray[np.uint8],
+        skip: int = 0,
+        entries: Buffer | None = None,
+        item: int = 4,
+    ) -> None: ...
+    @property
+    def numbers(self) -> int: ...
+    def feed(self, block: Buffer) -> int:
+        """Take the next block, cut anywhere.
 
-def spread_offsets(dense: NDArray[Any], bitmap: Buffer, out: NDArray[Any]) -> None:
-    """Make offsets of n rows from those of the values that are not null: a null is empty. int32 or int64."""
+        Returns
+        -------
+        int
+            -1, or the position (among those wanted) of a number not below `limit`; the reader is of no use then.
+        """
+
+    def zeros(self) -> int:
+        """Fill what is left with number 0, for a `width` of 0; returns as `feed` does."""
+
+def spread_offsets(offsets: NDArray[Any], bitmap: Buffer) -> None:
+    """Make offsets of n rows, in place, from those of the values that are not null, which stand at its end.
+
+    A null is empty.
+
+    Parameters
+    ----------
+    offsets : ndarray of int32 or int64, shape (n + 1,)
+    bitmap : buffer of ceil(n / 8) bytes
+        1 = null.
+    """
 
 def offset_table(table: Buffer, area: int, out: NDArray[Any]) -> int:
     """Fill `out`, int32 or int64 of shape (n + 1,), from n 4-byte offsets (6.5) and the length of their area.
+
+    `table` may be memory of `out`: its first bytes for int32, its last ones for int64.
 
     Returns
     -------
@@ -161,17 +213,21 @@ def offset_table(table: Buffer, area: int, out: NDArray[Any]) -> int:
         -1, or the position of an offset that decreases or lies outside the area.
     """
 
-def measure_entries(indices: NDArray[np.uint32], bounds: NDArray[np.int64], limit: int) -> int:
+def measure_entries(indices: NDArray[np.uint32], bounds: NDArray[np.uint32], limit: int) -> int:
     """Return how many bytes the chosen entries have together; -1 when more than `limit`."""
 
 def take_variable(
     indices: NDArray[np.uint32],
-    bounds: NDArray[np.int64],
+    bounds: NDArray[np.uint32],
     area: Buffer,
     offsets: NDArray[Any],
     data: NDArray[np.uint8],
 ) -> None:
-    """Copy the chosen entries one after the other; `data` has exactly the length that `measure_entries` tells."""
+    """Copy the chosen entries one after the other; `data` has exactly the length that `measure_entries` tells.
+
+    `indices` may be the last ``4 * n`` bytes of `offsets`. Bytes of `area` behind the last entry let short entries be
+    copied as whole words.
+    """
 
 def first_not_utf8(data: Buffer, offsets: NDArray[Any]) -> int:
     """Return the number of the first value that is not UTF-8; -1 when all are. Offsets are int32 or int64."""
@@ -183,5 +239,5 @@ def lzw(source: Buffer, out: NDArray[np.uint8]) -> int:
     -------
     int
         Bytes written; -1: the stream ends without an end code, -2: a code that is not in the table, -3: more bytes than
-        `out` has.
+        `out` has, which holds the first of them then.
     """

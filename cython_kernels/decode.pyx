@@ -9,6 +9,7 @@ caller decodes several columns and blocks side by side.
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
 
 cdef extern from "gob.h" nogil:
     ctypedef struct gob_list:
@@ -57,29 +58,33 @@ cdef extern from "decode.h" nogil:
     void bools_span(const uint8_t *stream, int64_t n, uint8_t *out)
     void validity_span(const uint8_t *bitmap, int64_t n, uint8_t *out)
     int64_t ones_span(const uint8_t *bitmap, int64_t n_bytes)
-    int64_t packed_span(const uint8_t *stream, int64_t n_bytes, int64_t first, int64_t n, int64_t width,
-                        uint64_t limit, uint32_t *out)
+    ctypedef struct packed_state:
+        int64_t skip
+        uint64_t bits
+        int64_t held
+    int64_t packed_block(const uint8_t *block, int64_t n_bytes, packed_state *s, int64_t width, int64_t n, uint32_t *out)
+    int64_t first_too_large(const uint32_t *numbers, int64_t n, uint64_t limit)
     void expand_span(uint8_t *values, int64_t n, int64_t n_dense, int64_t width, const uint8_t *bitmap)
     void take_entries_span(const uint32_t *indices, int64_t n, const uint8_t *entries, int64_t width, uint8_t *out)
-    int plain_block_32(const uint8_t *block, int64_t n_bytes, plain_state *s, int32_t *offsets, int64_t n,
-                       uint8_t *data, int64_t capacity)
-    int plain_block_64(const uint8_t *block, int64_t n_bytes, plain_state *s, int64_t *offsets, int64_t n,
-                       uint8_t *data, int64_t capacity)
-    void spread_offsets_32(const int32_t *dense, int64_t n, const uint8_t *bitmap, int32_t *out)
-    void spread_offsets_64(const int64_t *dense, int64_t n, const uint8_t *bitmap, int64_t *out)
+    ctypedef struct value_affixes:
+        const uint8_t *prefix
+        const uint8_t *suffix
+        int64_t n_prefix
+        int64_t n_suffix
+    int plain_values(const uint8_t *block, int64_t n_bytes, plain_state *s, void *offsets, int wide, int64_t n,
+                     uint8_t *data, int64_t capacity)
+    int affixed_values(const uint8_t *block, int64_t n_bytes, plain_state *s, value_affixes affixes, void *offsets,
+                       int wide, int64_t n, uint8_t *data, int64_t capacity)
+    void spread_offsets_32(int32_t *out, int64_t n, int64_t nulls, const uint8_t *bitmap)
+    void spread_offsets_64(int64_t *out, int64_t n, int64_t nulls, const uint8_t *bitmap)
     int64_t offset_table_32(const uint8_t *table, int64_t n, int64_t area, int32_t *out)
     int64_t offset_table_64(const uint8_t *table, int64_t n, int64_t area, int64_t *out)
-    int64_t entries_length(const uint32_t *indices, int64_t n, const int64_t *bounds, int64_t limit)
-    int take_variable_32(const uint32_t *indices, int64_t n, const int64_t *bounds, const uint8_t *area,
+    int64_t entries_length(const uint32_t *indices, int64_t n, const uint32_t *bounds, int64_t limit)
+    int take_variable_32(const uint32_t *indices, int64_t n, const uint32_t *bounds, const uint8_t *area,
                           int64_t n_area, int32_t *offsets, uint8_t *data, int64_t capacity)
-    int take_variable_64(const uint32_t *indices, int64_t n, const int64_t *bounds, const uint8_t *area,
+    int take_variable_64(const uint32_t *indices, int64_t n, const uint32_t *bounds, const uint8_t *area,
                           int64_t n_area, int64_t *offsets, uint8_t *data, int64_t capacity)
-    int affix_block_32(const uint8_t *block, int64_t n_bytes, plain_state *s, const uint8_t *prefix, int64_t n_prefix,
-                       const uint8_t *suffix, int64_t n_suffix, int32_t *offsets, int64_t n, uint8_t *data,
-                       int64_t capacity)
-    int affix_block_64(const uint8_t *block, int64_t n_bytes, plain_state *s, const uint8_t *prefix, int64_t n_prefix,
-                       const uint8_t *suffix, int64_t n_suffix, int64_t *offsets, int64_t n, uint8_t *data,
-                       int64_t capacity)
+    int is_ascii_span(const uint8_t *data, int64_t n)
     int64_t first_not_utf8_32(const uint8_t *data, const int32_t *offsets, int64_t n)
     int64_t first_not_utf8_64(const uint8_t *data, const int64_t *offsets, int64_t n)
     int64_t lzw_span(const uint8_t *source, int64_t n_source, uint8_t *out, int64_t capacity)
@@ -248,37 +253,85 @@ def expand(uint8_t[::1] values not None, int64_t width, const uint8_t[::1] bitma
             expand_span(&values[0], n, n - nulls, width, &bitmap[0])
 
 
-def unpack(const uint8_t[::1] stream not None, int64_t width, int64_t first, uint32_t[::1] out not None,
-           uint64_t limit):
-    cdef int64_t n = out.shape[0], bad
-    if not 0 <= width <= 32 or first < 0 or first > (1 << 40) or n > (1 << 40):
-        raise ValueError("width must be 0 to 32, and positions believable")
-    if ((first + n) * width + 7) // 8 > stream.shape[0]:
-        raise ValueError("the stream is too short for that many numbers")
-    if n == 0:
+cdef enum:
+    WINDOW = 2048  # numbers at a time: they stay in the first cache
+
+
+cdef class PackedReader:
+    cdef packed_state state
+    cdef int64_t width, item, n, done
+    cdef uint64_t limit
+    cdef uint8_t[::1] out
+    cdef const uint8_t[::1] entries
+
+    def __init__(self, int64_t width, uint64_t limit, uint8_t[::1] out not None, int64_t skip=0,
+                 const uint8_t[::1] entries=None, int64_t item=4):
+        if not 0 <= width <= 32 or not 0 <= skip <= (1 << 40) or limit > 0xffffffff:
+            raise ValueError("width must be 0 to 32, and positions and limit believable")
+        check_width(item)
+        if out.shape[0] % item or (entries is None and item != 4) \
+                or (entries is not None and <uint64_t>entries.shape[0] < limit * <uint64_t>item):
+            raise ValueError("entries and out must be whole items")
+        self.width, self.limit, self.out, self.entries, self.item = width, limit, out, entries, item
+        self.n = out.shape[0] // item
+        self.state = packed_state(skip, 0, 0)
+        if entries is None and self.n and <size_t>&out[0] % sizeof(uint32_t):
+            raise ValueError("numbers need aligned memory")
+
+    @property
+    def numbers(self):
+        return self.done
+
+    def feed(self, const uint8_t[::1] block not None):
+        cdef int64_t bad = -1
+        if self.width == 0 or block.shape[0] == 0 or self.done == self.n:
+            return -1
+        with nogil:
+            bad = self.some(&block[0], block.shape[0])
+        return bad
+
+    def zeros(self):
+        """All numbers of no bits."""
+        cdef int64_t k, bad = -1
+        cdef uint32_t[WINDOW] numbers
+        if self.width:
+            raise ValueError("numbers of some bits come from the stream")
+        memset(numbers, 0, sizeof(numbers))
+        with nogil:
+            while self.done < self.n and bad < 0:
+                k = min(<int64_t>WINDOW, self.n - self.done)
+                bad = self.put(numbers, k)
+        return bad
+
+    cdef int64_t put(self, const uint32_t *numbers, int64_t k) noexcept nogil:
+        cdef int64_t bad = first_too_large(numbers, k, self.limit)
+        cdef uint8_t *target = &self.out[0] + self.done * self.item
+        if bad >= 0:
+            return self.done + bad
+        if self.entries is None:
+            memcpy(target, numbers, 4 * k)
+        else:
+            take_entries_span(numbers, k, &self.entries[0], self.item, target)
+        self.done += k
         return -1
-    with nogil:
-        bad = packed_span(&stream[0], stream.shape[0], first, n, width, limit, &out[0])
-    return bad
 
-
-def take_entries(const uint32_t[::1] indices not None, const uint8_t[::1] entries not None, int64_t width,
-                 uint8_t[::1] out not None):
-    cdef int64_t n = indices.shape[0], i
-    cdef int64_t count = entries.shape[0] // width if width > 0 else 0
-    cdef uint32_t worst = 0
-    check_width(width)
-    if out.shape[0] != n * width or entries.shape[0] != count * width:
-        raise ValueError("entries and out must be whole items")
-    if n == 0:
-        return
-    with nogil:
-        for i in range(n):
-            worst = max(worst, indices[i])
-    if worst >= count:
-        raise ValueError(f"index {worst} of {count} entries")
-    with nogil:
-        take_entries_span(&indices[0], n, &entries[0], width, &out[0])
+    cdef int64_t some(self, const uint8_t *block, int64_t n_bytes) noexcept nogil:
+        cdef uint32_t[WINDOW] numbers
+        cdef int64_t at = 0, step, k, bad
+        cdef int64_t window = (WINDOW - 8) * self.width // 8  # bytes that hold less than WINDOW numbers
+        if self.state.skip:
+            step = min(self.state.skip // 8, n_bytes)
+            self.state.skip -= 8 * step
+            at = step
+        while at < n_bytes and self.done < self.n:
+            step = min(window, n_bytes - at)
+            k = packed_block(block + at, step, &self.state, self.width, min(<int64_t>WINDOW, self.n - self.done), numbers)
+            at += step
+            if k:
+                bad = self.put(numbers, k)
+                if bad >= 0:
+                    return bad
+        return -1
 
 
 # ---- variable length
@@ -292,7 +345,7 @@ cdef class PlainReader:
     cdef int64_t[::1] offsets_64
     cdef const uint8_t[::1] prefix
     cdef const uint8_t[::1] suffix
-    cdef bint wide, affixes
+    cdef bint wide, affixes, only_ascii
     cdef int64_t n
 
     def __init__(self, offsets, uint8_t[::1] data not None, const uint8_t[::1] prefix not None=b"",
@@ -301,6 +354,8 @@ cdef class PlainReader:
         self.affixes = prefix.shape[0] > 0 or suffix.shape[0] > 0
         if prefix.shape[0] > (1 << 40) or suffix.shape[0] > (1 << 40):
             raise ValueError("a prefix or suffix of more bytes than any length can tell")
+        self.only_ascii = (prefix.shape[0] == 0 or is_ascii_span(&prefix[0], prefix.shape[0])) \
+            and (suffix.shape[0] == 0 or is_ascii_span(&suffix[0], suffix.shape[0]))
         self.state = plain_state(0, 0, 0, 0, 0)
         self.wide = offsets.dtype.itemsize == 8
         if self.wide:
@@ -319,28 +374,30 @@ cdef class PlainReader:
     def feed(self, const uint8_t[::1] block not None):
         cdef int code
         cdef int64_t n_bytes = block.shape[0]
+        cdef value_affixes affixes
+        cdef void *offsets = <void *>&self.offsets_64[0] if self.wide else <void *>&self.offsets_32[0]
         if n_bytes == 0:
             return 0
+        affixes.prefix, affixes.n_prefix = &self.prefix[0], self.prefix.shape[0]
+        affixes.suffix, affixes.n_suffix = &self.suffix[0], self.suffix.shape[0]
         with nogil:
-            if self.affixes and self.wide:
-                code = affix_block_64(&block[0], n_bytes, &self.state, &self.prefix[0], self.prefix.shape[0],
-                                      &self.suffix[0], self.suffix.shape[0], &self.offsets_64[0], self.n,
-                                      &self.data[0], self.data.shape[0])
-            elif self.affixes:
-                code = affix_block_32(&block[0], n_bytes, &self.state, &self.prefix[0], self.prefix.shape[0],
-                                      &self.suffix[0], self.suffix.shape[0], &self.offsets_32[0], self.n,
-                                      &self.data[0], self.data.shape[0])
-            elif self.wide:
-                code = plain_block_64(&block[0], n_bytes, &self.state, &self.offsets_64[0], self.n, &self.data[0],
+            if self.only_ascii:
+                self.only_ascii = is_ascii_span(&block[0], n_bytes)
+            if self.affixes:
+                code = affixed_values(&block[0], n_bytes, &self.state, affixes, offsets, self.wide, self.n, &self.data[0],
                                       self.data.shape[0])
             else:
-                code = plain_block_32(&block[0], n_bytes, &self.state, &self.offsets_32[0], self.n, &self.data[0],
-                                      self.data.shape[0])
+                code = plain_values(&block[0], n_bytes, &self.state, offsets, self.wide, self.n, &self.data[0],
+                                    self.data.shape[0])
         return code
 
     @property
     def values(self):
         return self.state.value
+
+    @property
+    def ascii(self):
+        return bool(self.only_ascii)
 
     @property
     def complete(self):
@@ -354,16 +411,20 @@ cdef int check_offsets(int64_t n_places, int64_t n) except -1:
     return 0
 
 
-def spread_offsets(const offset_t[::1] dense not None, const uint8_t[::1] bitmap not None, offset_t[::1] out not None):
-    cdef int64_t n = out.shape[0] - 1, nulls
+def spread_offsets(offset_t[::1] offsets not None, const uint8_t[::1] bitmap not None):
+    cdef int64_t n = offsets.shape[0] - 1, nulls
+    if n < 0:
+        raise ValueError("offsets has one place more than there are rows")
     nulls = count_nulls(bitmap, n)
-    if nulls < 0 or dense.shape[0] != n - nulls + 1:
-        raise ValueError("dense offsets do not fit the bitmap")
+    if nulls < 0:
+        raise ValueError("the bitmap has bits past its last row")
+    if n == 0:
+        return
     with nogil:
         if offset_t is int32_t:
-            spread_offsets_32(&dense[0], n, &bitmap[0], &out[0])
+            spread_offsets_32(&offsets[0], n, nulls, &bitmap[0])
         else:
-            spread_offsets_64(&dense[0], n, &bitmap[0], &out[0])
+            spread_offsets_64(&offsets[0], n, nulls, &bitmap[0])
 
 
 def offset_table(const uint8_t[::1] table not None, int64_t area, offset_t[::1] out not None):
@@ -381,10 +442,10 @@ def offset_table(const uint8_t[::1] table not None, int64_t area, offset_t[::1] 
     return bad
 
 
-cdef int check_entries(const uint32_t[::1] indices, const int64_t[::1] bounds, int64_t area) except -1:
+cdef int check_entries(const uint32_t[::1] indices, const uint32_t[::1] bounds, int64_t area) except -1:
     cdef int64_t count = bounds.shape[0] - 1, i
     cdef uint32_t worst = 0
-    cdef bint sound = count >= 0 and bounds[0] >= 0 and bounds[count] <= area
+    cdef bint sound = count >= 0 and bounds[count] <= area
     with nogil:
         for i in range(count):
             sound = sound and bounds[i] <= bounds[i + 1]
@@ -395,7 +456,7 @@ cdef int check_entries(const uint32_t[::1] indices, const int64_t[::1] bounds, i
     return 0
 
 
-def measure_entries(const uint32_t[::1] indices not None, const int64_t[::1] bounds not None, int64_t limit):
+def measure_entries(const uint32_t[::1] indices not None, const uint32_t[::1] bounds not None, int64_t limit):
     cdef int64_t total
     check_entries(indices, bounds, 0x7fffffffffffffff)
     if indices.shape[0] == 0:
@@ -405,7 +466,7 @@ def measure_entries(const uint32_t[::1] indices not None, const int64_t[::1] bou
     return total
 
 
-def take_variable(const uint32_t[::1] indices not None, const int64_t[::1] bounds not None,
+def take_variable(const uint32_t[::1] indices not None, const uint32_t[::1] bounds not None,
                   const uint8_t[::1] area not None, offset_t[::1] offsets not None, uint8_t[::1] data not None):
     cdef int64_t n = indices.shape[0]
     cdef int full
@@ -415,12 +476,14 @@ def take_variable(const uint32_t[::1] indices not None, const int64_t[::1] bound
         if data.shape[0] > 0x7fffffff:
             raise ValueError("32-bit offsets do not reach over that many bytes")
     with nogil:
-        if offset_t is int32_t:
-            full = take_variable_32(&indices[0], n, &bounds[0], &area[0], area.shape[0], &offsets[0], &data[0],
-                                    data.shape[0])
-        else:
-            full = take_variable_64(&indices[0], n, &bounds[0], &area[0], area.shape[0], &offsets[0], &data[0],
-                                    data.shape[0])
+        full = n == 0 or entries_length(&indices[0], n, &bounds[0], data.shape[0]) == data.shape[0]
+        if full:
+            if offset_t is int32_t:
+                full = take_variable_32(&indices[0], n, &bounds[0], &area[0], area.shape[0], &offsets[0], &data[0],
+                                        data.shape[0])
+            else:
+                full = take_variable_64(&indices[0], n, &bounds[0], &area[0], area.shape[0], &offsets[0], &data[0],
+                                        data.shape[0])
     if not full:
         raise ValueError("data must have exactly the bytes of the chosen entries")
 

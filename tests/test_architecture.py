@@ -10,13 +10,16 @@ import pytest
 import colstore_io
 
 FLOORS = [
-    ("errors", "threads", "config", "buffers", "tuning", "kernels", "kernels_numpy", "kernels_numpy_columns"),
+    (
+        *("errors", "threads", "config", "buffers", "tuning"),
+        *("kernels", "kernels_numpy", "kernels_numpy_columns", "kernels_numpy_text"),
+    ),
     ("storage", "fields", "arrays"),
     ("formats",),
     ("segments", "selection"),
     ("predicate", "ingest", "writing"),
     ("chunk_cache", "plan", "dataset", "opening", "messageruns"),
-    ("cold", "decoding", "gather", "grid", "materialise", "ranges", "reductions"),
+    ("cold", "decoding", "gather", "grid", "materialise", "ranges", "ready", "reductions"),
     ("rows", "convert", "convert_pandas", "feeding", "layouts", "plain", "preview"),
     ("column", "views", "tables"),
     ("api", "colbin"),

@@ -26,7 +26,7 @@ import colstore_io as cs
 from colstore_io.errors import ColstoreError
 from colstore_io.formats import ReadOptions
 from colstore_io.formats.cstore.manifest import columns_crc
-from colstore_io.kernels import column_codec, decode, message_log, packed5
+from colstore_io.kernels import column_codec, decode, message_log, packed5, records, tokens
 
 __all__ = ["TARGETS", "Target"]
 
@@ -384,6 +384,63 @@ def _tokenized_streams() -> list[bytes]:
     ]
 
 
+def _offsets_of(values: list[bytes]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    offsets = np.cumsum([0, *map(len, values)], dtype=np.int64)
+    return offsets, np.frombuffer(b"".join(values), np.uint8)
+
+
+def _round_trip(tokenizer: Any, values: list[bytes]) -> None:
+    """What a tokenizer makes of values must be these values again, in every layout."""
+    from colstore_io.formats.columns.tokenized import (
+        BOUNDARIES,
+        REPRESENTATIONS,
+        decode_tokenized,
+        encode_tokenized,
+    )
+
+    offsets, text = _offsets_of(values)
+    for layout in zip(REPRESENTATIONS, BOUNDARIES, strict=False):
+        stream = encode_tokenized(offsets, text, tokenizer, *layout)
+        try:
+            found, content = decode_tokenized(memoryview(stream), tokenizer, len(values), max_bytes=1 << 22)
+        except ColstoreError as exc:
+            raise AssertionError("what was encoded cannot be decoded") from exc
+        assert content.tobytes() == text.tobytes(), layout
+        assert found.tolist() == offsets.tolist(), layout
+
+
+def _tokenize(data: bytes) -> None:
+    """Any bytes are text of a sound tokenizer; zeros separate values."""
+    _round_trip(_tokenizer(), data.split(b"\0"))
+
+
+def _texts_to_tokenize() -> list[bytes]:
+    return [
+        b"row 123456 <s>row\0\0xx  xx\n \xc3\x84\xe2\x82\xac!?",
+        "\u0301\U0001f600 \u00d7\u2028٣٤٥".encode() + b"\xd7\xe0\xa0\xf0\x9f",
+        b"<s" * 40 + b"x" * 200,
+    ]
+
+
+def _tokenizer_document(data: bytes) -> None:
+    """A document of a tokenizer, and behind a zero byte the text that it is asked to encode."""
+    from colstore_io.formats.columns.tokenizer import Tokenizer
+
+    document, _, text = data.partition(b"\0")
+    for strict in (True, False):
+        tokenizer = Tokenizer.from_bytes(document, strict=strict)
+        _round_trip(tokenizer, [text, b"", text[:5]])
+
+
+def _tokenizer_documents() -> list[bytes]:
+    small = {
+        "added_tokens": [{"id": 3, "content": "ab", "special": True}],
+        "pre_tokenizer": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ba": 2, "ab": 3}, "merges": ["b a"]},
+    }
+    return [json.dumps(small).encode() + b"\0abba c", _tokenizer().data + b"\0row xx <s>"]
+
+
 def _lzw(data: bytes) -> None:
     if len(data) >= 2:
         decode.lzw(np.frombuffer(data, np.uint8)[2:], np.empty(int.from_bytes(data[:2], "little"), np.uint8))
@@ -448,7 +505,7 @@ def _json_of(data: bytes) -> None:
         cs.colbin.to_json(None, data, max_rows=MAX_ROWS, max_cells=MAX_CELLS, max_text=MAX_TEXT)
     except ValueError as exc:
         # A message without its section is the caller's mistake, not damage.
-        if isinstance(exc, ColstoreError) or "pass the schema" not in str(exc):
+        if isinstance(exc, ColstoreError) or "does not carry its schema" not in str(exc):
             raise
 
 
@@ -473,7 +530,7 @@ def _table_of(data: bytes) -> None:
         cs.colbin.decode_table(data, errors="surrogateescape", **limits)
         cs.colbin.decode_table(data, **limits)
     except ValueError as exc:
-        if isinstance(exc, ColstoreError) or "does not describe itself" not in str(exc):
+        if isinstance(exc, ColstoreError) or "does not carry its schema" not in str(exc):
             raise
 
 
@@ -521,6 +578,44 @@ def _codec_columns() -> list[bytes]:
             values = generator.integers(0, 2 if dtype == "?" else high, rows).astype(dtype)
             seeds.append(bytes([number]) + rows.to_bytes(2, "little") + column_codec.encode(values))
     return seeds
+
+
+def _kernel_calls(data: bytes) -> None:
+    """Kernels of streams by themselves, as their callers call them: the first byte chooses one, the next four say how
+    many values there are, and how wide they are."""
+    if len(data) < 5:
+        return
+    which, width, (n, limit) = data[0] % 12, data[0] >> 4, struct.unpack_from("<HH", data, 1)
+    n %= 4096
+    stream = np.frombuffer(data, np.uint8)[5:]
+    numbers, ids = np.empty(n, np.uint32), np.empty(n, np.uint16)
+    places, text = np.empty(n + 1, np.int64), np.empty(limit, np.uint8)
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: decode.unpack(stream, 2 * width + 1, 0, numbers, limit),
+        lambda: decode.delta(stream, np.empty(n * 4, np.uint8), 4),
+        lambda: decode.expand(np.empty(n * 8, np.uint8), 8, stream),
+        lambda: decode.PlainReader(places, text, b"p" * width, b"s").feed(stream),
+        lambda: decode.PlainReader(places.astype(np.int32), text).feed(stream),
+        lambda: decode.offset_table(stream[: 4 * n], limit, places),
+        lambda: decode.first_not_utf8(stream, np.array([0, len(stream)])),
+        lambda: tokens.bits_decode(stream, width % 16 + 1, ids, 1),
+        lambda: tokens.remap_decode(stream, stream[: 2 * width], ids),
+        lambda: tokens.boundaries_decode(stream, width % 3, limit, np.empty(len(stream) // 4 + 1, np.int64)),
+        lambda: records.walk_records(stream, 0, width, len(stream), places, places.copy()),
+        lambda: message_log.walk(stream, 0, 0, places, places.copy(), places.copy()),
+    )
+    try:
+        calls[which]()
+    except ValueError:  # lengths that do not fit together, said before anything is read
+        pass
+
+
+def _kernel_seeds() -> list[bytes]:
+    return [
+        bytes([which | 16 * width, 9, 0, 200, 0]) + b"\1\0\0\0x" * 9
+        for which in range(12)
+        for width in (1, 8)
+    ]
 
 
 def _packed_text(data: bytes) -> None:
@@ -693,7 +788,10 @@ TARGETS: dict[str, Target] = {
     "gob_footer": Target(_gob_footer, _footers),
     "stream": Target(_stream, _streams),
     "tokenized": Target(_tokenized_stream, _tokenized_streams),
+    "tokenize": Target(_tokenize, _texts_to_tokenize),
+    "tokenizer": Target(_tokenizer_document, _tokenizer_documents, cost=10),
     "lzw": Target(_lzw, _lzw_streams),
+    "kernels": Target(_kernel_calls, _kernel_seeds, allowed=()),
     "colbin_typed": Target(_typed, _typed_seeds),
     "colbin_described": Target(_described, _described_seeds),
     "colbin_section": Target(_section_and_message, _section_seeds),

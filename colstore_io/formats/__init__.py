@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,8 @@ __all__ = [
     "Format",
     "Problem",
     "ReadOptions",
+    "ReadyChunk",
+    "ReadyDecoder",
     "ShardMeta",
     "Statistics",
     "detect",
@@ -64,7 +66,7 @@ class Statistics:
     usable : mapping of str to ndarray of bool, shape (R,)
         Whether the bounds of this segment may be trusted. Columns that never have bounds (strings) are left out.
     nulls : mapping of str to ndarray of int64, shape (R,)
-        Number of nulls of each segment, of columns whose format counts them.
+        Number of nulls of each segment, of columns whose format counts them; -1 where the file does not say.
     """
 
     minimum: Mapping[str, NDArray[Any]]
@@ -89,6 +91,9 @@ class ReadOptions:
         Rows that one segment may claim.
     max_decoded_bytes : int
         Bytes that one column of one segment may decode to: what a small hostile file can make a reader allocate.
+    statistics : bool
+        Read statistics with the headers. Else they are fetched when somebody asks for them; formats that have them in
+        their headers do not look at this.
     """
 
     strict: bool = False
@@ -96,6 +101,16 @@ class ReadOptions:
     errors: str = "strict"
     max_rows: int = 1 << 32
     max_decoded_bytes: int = 1 << 36
+    statistics: bool = True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Every task of a file with decoded columns carries these, mostly the defaults.
+        given = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return _read_options, tuple((n, v) for n, v in given.items() if v != getattr(READ_DEFAULTS, n))
+
+
+def _read_options(*given: tuple[str, Any]) -> ReadOptions:
+    return ReadOptions(**dict(given)) if given else READ_DEFAULTS
 
 
 READ_DEFAULTS = ReadOptions()
@@ -196,6 +211,43 @@ class Decoder(Protocol):
 
     def decoded_row_bytes(self, columns: Sequence[int]) -> float:
         """Return about how many bytes a row of these columns takes when decoded, from what the header says."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyChunk:
+    """A chunk of fixed width without nulls, checked and ready to be read any number of times. Holds the file's mapping.
+
+    Attributes
+    ----------
+    n_rows : int
+    raw_bytes : int
+        Bytes that a read goes through.
+    read : callable (out, threads) -> bool
+        Fills `out`, uint8 of all values in native byte order; False when the chunk is damaged.
+    view : ndarray or None
+        The values where they are in the file, read-only, if they are stored there as they are in memory.
+    """
+
+    n_rows: int
+    raw_bytes: int
+    read: Callable[[NDArray[np.uint8], int], bool]
+    view: NDArray[Any] | None
+
+
+@runtime_checkable
+class ReadyDecoder(Protocol):
+    """A `Decoder` that can make `ReadyChunk`."""
+
+    def ready(self, segment: int, column: int, data: memoryview) -> ReadyChunk | None:
+        """Return the chunk of a column for repeated reads; None where there is no short way, or it breaks a rule.
+
+        Parameters
+        ----------
+        segment, column : int
+        data : memoryview
+            Of the whole mapped file.
+        """
         ...
 
 

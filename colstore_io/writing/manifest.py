@@ -11,7 +11,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +38,7 @@ __all__ = [
     "check_table",
     "directory_location",
     "generation_of_name",
+    "has_own_name",
     "manifest_name",
     "member_locations",
     "new_commit_id",
@@ -119,18 +120,33 @@ def _generations(directory: Location) -> list[int]:
     return sorted((generation for generation in found if generation is not None), reverse=True)
 
 
-def newest_table(directory: Location) -> GenerationManifest | None:
+def newest_table(directory: Location, listed: Sequence[Location] | None = None) -> GenerationManifest | None:
     """Return the newest complete generation of a directory of shards; None when there is none.
+
+    Parameters
+    ----------
+    listed : sequence of Location, optional
+        Files of the directory as a listing has just found them, manifests among them. Default: list now.
 
     Raises
     ------
     UnsupportedFeatureError
         If it is not understood, or holds N-D variables instead of a table.
     """
-    found = newest_generation(directory)
+    found = newest_generation(directory) if listed is None else _newest_listed(listed)
     if found is not None:
         check_table(found, directory.child(found.name).spelling)
     return found
+
+
+def _newest_listed(listed: Sequence[Location]) -> GenerationManifest | None:
+    numbers = {generation_of_name(location.path.rpartition("/")[2]): location for location in listed}
+    for number in sorted((n for n in numbers if n is not None), reverse=True):
+        try:
+            return read_generation(numbers[number])
+        except (IncompleteManifestError, FileNotFoundError):
+            continue
+    return None
 
 
 def check_table(generation: GenerationManifest, path: str) -> None:
@@ -233,6 +249,11 @@ def _conflict(location: Location, by: str) -> CommitConflictError:
 # Vacuum
 
 _OWN_DATA_FILE = re.compile(r"part-[0-9]+-[^.]+\..+", re.ASCII)
+
+
+def has_own_name(path: str) -> bool:
+    """Tell whether a data file has a name that its writer drew, and that nobody writes a second time."""
+    return _OWN_DATA_FILE.fullmatch(path.rpartition("/")[2]) is not None
 
 
 def vacuum(

@@ -71,25 +71,66 @@ def test_values_move_between_nulls_in_place(nulls, width, random):
     agree("expand", lambda out: (out, width, bitmap_of(nulls)), values)
 
 
-@given(st.integers(0, 32), st.integers(0, 20), st.integers(0, 40), st.randoms(use_true_random=False))
-def test_packed_numbers_are_unpacked_from_anywhere(width, first, n, random):
-    stream = random.randbytes((width * (first + n) + 7) // 8)
-    for limit in (1 << 32, max(1, 1 << max(0, width - 1))):
-        agree("unpack", lambda out, limit=limit: (stream, width, first, out, limit), np.zeros(n, np.uint32))
+@given(
+    st.integers(1, 32),
+    st.integers(0, 60),
+    st.integers(0, 40),
+    st.integers(1, 9),
+    st.randoms(use_true_random=False),
+)
+def test_packed_numbers_come_whatever_the_cuts(width, skip, n, size, random):
+    stream = random.randbytes((skip + width * n + 7) // 8 + 2)
+    for limit in ((1 << 32) - 1, max(1, 1 << max(0, width - 1))):
+        found = []
+        for module in (decode, twins):
+            out = np.zeros(n, np.uint32)
+            reader = module.PackedReader(width, limit, out.view(np.uint8), skip)
+            codes = [reader.feed(stream[at : at + size]) for at in range(0, len(stream), size)]
+            bad = next((code for code in codes if code >= 0), -1)
+            found.append((bad, reader.numbers if bad < 0 else None, out.tolist() if bad < 0 else None))
+        assert found[0] == found[1]
+        if found[0][0] < 0:
+            assert found[0][1] == n
+
+
+@given(st.integers(1, 32), st.integers(1, 3), st.randoms(use_true_random=False))
+def test_packed_numbers_come_in_windows(width, blocks, random):
+    n = 5000
+    stream = random.randbytes((width * n + 7) // 8)
+    out = np.zeros(n, np.uint32)
+    reader = decode.PackedReader(width, (1 << 32) - 1, out.view(np.uint8))
+    size = -(-len(stream) // blocks)
+    for at in range(0, len(stream), size):
+        reader.feed(stream[at : at + size])
+    bits = np.unpackbits(np.frombuffer(stream, np.uint8))[: n * width].reshape(n, width).astype(np.uint64)
+    want = (bits << np.arange(width, dtype=np.uint64)[::-1]).sum(axis=1)
+    stop = reader.numbers  # a number of 32 ones is no number below the limit
+    assert stop == n or want[stop:].max() == (1 << 32) - 1
+    np.testing.assert_array_equal(out[:stop], want[:stop])
 
 
 @given(st.data(), WIDTHS)
-def test_entries_are_taken_by_index(data, width):
-    entries = np.frombuffer(data.draw(st.binary(min_size=width, max_size=20 * width)), np.uint8)
-    entries = entries[: len(entries) // width * width]
-    count = len(entries) // width
-    indices = np.array(data.draw(st.lists(st.integers(0, count - 1), max_size=30)), np.uint32)
-    agree(
-        "take_entries", lambda out: (indices, entries, width, out), np.empty(len(indices) * width, np.uint8)
-    )
+def test_packed_numbers_choose_entries(data, item):
+    entries = np.frombuffer(data.draw(st.binary(min_size=item, max_size=20 * item)), np.uint8)
+    entries = entries[: len(entries) // item * item]
+    count = len(entries) // item
+    chosen = data.draw(st.lists(st.integers(0, count - 1), max_size=30))
+    width = (count - 1).bit_length()
+    text = "".join(format(i, f"0{width}b") for i in chosen) if width else ""
+    stream = np.packbits(np.array([int(bit) for bit in text], np.uint8)).tobytes()
     for module in (decode, twins):
-        with pytest.raises(ValueError, match="entries"):
-            module.take_entries(np.array([count], np.uint32), entries, width, np.empty(width, np.uint8))
+        out = np.zeros(len(chosen) * item, np.uint8)
+        reader = module.PackedReader(width, count, out, 0, entries, item)
+        assert (reader.feed(stream) if width else reader.zeros()) == -1
+        assert out.tobytes() == b"".join(entries[i * item : (i + 1) * item].tobytes() for i in chosen)
+
+
+def test_a_number_that_is_too_large_is_told_by_its_position():
+    for module in (decode, twins):
+        reader = module.PackedReader(8, 3, np.zeros(20, np.uint8))
+        assert reader.feed(b"\x01\x02") == -1
+        assert reader.feed(b"\x00\x03\x01") == 3
+        assert module.PackedReader(0, 0, np.zeros(8, np.uint8)).zeros() == 0
 
 
 VALUES = st.lists(st.binary(max_size=70), max_size=12)
@@ -107,6 +148,7 @@ def test_prefixed_values_are_read_whatever_the_cuts(values, dtype, data):
         for at in range(0, len(stream), size):
             assert reader.feed(stream[at : at + size]) == 0
         assert reader.complete
+        assert reader.ascii == stream.isascii()
         assert reader.values == len(values)
         assert [area[a:b].tobytes() for a, b in itertools.pairwise(offsets)] == values
 
@@ -131,7 +173,22 @@ def test_any_bytes_are_read_or_refused_alike(stream, n, size):
 def test_offsets_are_spread_over_nulls(values, dtype, data):
     dense = np.cumsum([0, *map(len, values)]).astype(dtype)
     nulls = data.draw(st.permutations([False] * len(values) + [True] * data.draw(st.integers(0, 9))))
-    agree("spread_offsets", lambda out: (dense, bitmap_of(nulls), out), np.empty(len(nulls) + 1, dtype))
+    offsets = np.zeros(len(nulls) + 1, dtype)
+    offsets[len(nulls) - len(values) :] = dense
+    _, (spread,) = agree("spread_offsets", lambda out: (out, bitmap_of(nulls)), offsets)
+    assert np.diff(spread).tolist() == [0 if null else len(values.pop(0)) for null in nulls]
+
+
+@given(st.lists(st.integers(0, 50), max_size=12), OFFSETS)
+def test_offset_tables_are_read_where_they_stand(starts, dtype):
+    starts.sort()
+    n = len(starts)
+    out = np.zeros(n + 1, dtype)
+    memory = out.view(np.uint8)
+    first = 0 if out.itemsize == 4 else len(memory) - 4 * n
+    memory[first : first + 4 * n] = np.frombuffer(np.array(starts, "<u4").tobytes(), np.uint8)
+    assert decode.offset_table(memory[first : first + 4 * n], 60, out) == -1
+    assert out.tolist() == [*starts, 60]
 
 
 @given(st.lists(st.integers(0, 50), max_size=12), st.booleans(), st.integers(0, 50), OFFSETS)
@@ -148,7 +205,7 @@ def test_offset_tables_must_not_decrease_or_leave_the_area(starts, ordered, area
 @given(VALUES.filter(bool), OFFSETS, st.data())
 def test_variable_entries_are_taken_by_index(values, dtype, data):
     area = b"".join(values)
-    bounds = np.cumsum([0, *map(len, values)]).astype(np.int64)
+    bounds = np.cumsum([0, *map(len, values)]).astype(np.uint32)
     indices = np.array(data.draw(st.lists(st.integers(0, len(values) - 1), max_size=20)), np.uint32)
     size, _ = agree("measure_entries", lambda: (indices, bounds, 1 << 40))
     if size:
@@ -161,6 +218,13 @@ def test_variable_entries_are_taken_by_index(values, dtype, data):
     )
     found = [out[a:b].tobytes() for a, b in itertools.pairwise(offsets)]
     assert found == [values[i] for i in indices]
+    in_place = np.zeros(len(indices) + 1, dtype)
+    codes = in_place.view(np.uint32)[in_place.nbytes // 4 - len(indices) :]
+    codes[:] = indices
+    again = np.empty(size, np.uint8)
+    decode.take_variable(codes, bounds, area + bytes(32), in_place, again)
+    np.testing.assert_array_equal(in_place, offsets)
+    np.testing.assert_array_equal(again, out)
     with pytest.raises(ValueError, match="outside"):
         decode.measure_entries(np.array([len(values)], np.uint32), bounds, 1 << 40)
 
@@ -278,8 +342,15 @@ def test_wrong_sizes_are_refused_before_anything_is_touched():
         decode.delta(bytes(8), out, 3)
     with pytest.raises(ValueError, match="bitmap"):
         decode.validity(bytes(2), out)
-    with pytest.raises(ValueError, match="too short"):
-        decode.unpack(bytes(3), 9, 0, np.empty(3, np.uint32), 1)
+    for arguments in (
+        (33, 1, out),
+        (-1, 1, out),
+        (1, 1, out[:7]),
+        (1, 9, out, 0, bytes(8), 1),
+        (1, 1, out, -1),
+    ):
+        with pytest.raises(ValueError, match="must be"):
+            decode.PackedReader(*arguments)
     with pytest.raises(ValueError, match="offsets"):
         decode.first_not_utf8(b"abc", np.array([0, 4], np.int64))
     with pytest.raises(ValueError, match="offsets"):
@@ -287,10 +358,10 @@ def test_wrong_sizes_are_refused_before_anything_is_touched():
     with pytest.raises(ValueError, match="exactly"):
         decode.take_variable(
             np.zeros(1, np.uint32),
-            np.array([0, 1], np.int64),
+            np.array([0, 1], np.uint32),
             b"a",
             np.empty(2, np.int32),
             np.empty(2, np.uint8),
         )
-    with pytest.raises(ValueError, match="fit the bitmap"):
-        decode.spread_offsets(np.array([0, 1], np.int32), b"\0", np.empty(3, np.int32))
+    with pytest.raises(ValueError, match="bits past"):
+        decode.spread_offsets(np.zeros(3, np.int32), b"\4")

@@ -218,9 +218,28 @@ def _by_marker(file: _File, prologue_end: int) -> int | None:
                         return None
                     expected = _expected_marker(file, end, prologue_end)
                     if expected is not None and bytes(file.read(end, MARKER_BYTES)) == expected:
-                        return end
+                        # An append that broke off holds nothing that looks finished (`Guard`). What does is the end
+                        # of one that did not: bytes of somebody else follow it, and the state before is not the last.
+                        return None if _finished_behind(file, end + MARKER_BYTES) else end
             at = window.rfind(MARKER_MAGIC, 0, at)
         if start == prologue_end:
             return None
         stop = start + len(MARKER_MAGIC) - 1
     return None
+
+
+def _finished_behind(file: _File, low: int) -> bool:
+    """Tell whether a trailer of a footer that begins at `low` or behind it ends anywhere in the file."""
+    start = low
+    while start < file.size:
+        window = bytes(file.read(start, min(_WINDOW_BYTES, file.size - start)))
+        at = window.find(MAGIC, 4)
+        while at >= 0:
+            end = start + at + len(MAGIC)
+            if _footer_at(window[at - 4 : at + 4], end) >= low:
+                return True
+            at = window.find(MAGIC, at + 1)
+        if start + len(window) == file.size:
+            return False
+        start += len(window) - TRAILER_BYTES + 1
+    return False

@@ -120,10 +120,10 @@ def _zlib_deflate(level: int, strategy: int) -> Compress:
     return compress
 
 
-def _lzw(block: Any) -> memoryview:
+def _lzw(block: Any) -> bytes:
     raw = np.frombuffer(block, np.uint8)
     out = np.empty(2 * len(raw) + 16, np.uint8)
-    return out.data[: kernels.lzw(raw, out)]
+    return out[: kernels.lzw(raw, out)].tobytes()  # a view would keep all of it
 
 
 def _zstd(level: int) -> Compress:

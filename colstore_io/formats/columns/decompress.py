@@ -32,6 +32,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...kernels import decode as kernel
 from .tags import Codec
@@ -39,7 +40,7 @@ from .tags import Codec
 if TYPE_CHECKING:
     from .chunk import Place
 
-__all__ = ["decompress", "expansion"]
+__all__ = ["decompress", "expansion", "inflated", "prefix"]
 
 _EXPANSION = {
     Codec.FLATE: 1032,
@@ -49,19 +50,20 @@ _EXPANSION = {
     Codec.ZSTD: 1 << 16,  # a block of 128 KiB of one byte takes 4 bytes
 }
 
-_LZW_FAULTS = {
-    -1: "it ends without an end code",
-    -2: "a code that is not in the table yet",
-    -3: "it is longer than announced",
-}
-
 
 def expansion(codec: Codec) -> int:
     """Return how many raw bytes one stored byte can become at most."""
     return _EXPANSION[codec]
 
 
-def decompress(codec: Codec, stored: memoryview, n_raw: int, place: Place, block: int) -> Any:
+def decompress(
+    codec: Codec,
+    stored: memoryview,
+    n_raw: int,
+    place: Place,
+    block: int,
+    out: NDArray[np.uint8] | None = None,
+) -> Any:
     """Return the raw bytes of one block: a buffer of exactly `n_raw` bytes. Releases the GIL.
 
     Parameters
@@ -74,21 +76,60 @@ def decompress(codec: Codec, stored: memoryview, n_raw: int, place: Place, block
     place : Place
     block : int
         Number of the block, for messages.
+    out : ndarray of uint8, shape (n_raw,), optional
+        Where they go; it is returned then.
 
     Raises
     ------
     FormatError
         If the data is damaged, or has another length.
     """
-    raw = _DECOMPRESS[codec](stored, n_raw)
+    if codec in _INTO:
+        if out is None:
+            out = np.empty(n_raw, np.uint8)
+        call, faults = _INTO[codec]
+        written = call(stored, out)
+        if written < 0:
+            place.fail(f"block {block} is no {codec.name} stream of {n_raw} raw bytes: {faults[written]}")
+        if written != n_raw:
+            place.fail(f"block {block} has {written} raw bytes, its table says {n_raw}")
+        return out
+    raw = _WHOLE[codec](stored, n_raw)
     if isinstance(raw, str):
         place.fail(f"block {block} is no {codec.name} stream of {n_raw} raw bytes: {raw}")
     if len(raw) != n_raw:
         place.fail(f"block {block} has {len(raw)} raw bytes, its table says {n_raw}")
-    return raw
+    if out is None:
+        return raw
+    out[:] = np.frombuffer(raw, np.uint8)
+    return out
 
 
-def _deflate(stored: memoryview, n_raw: int) -> Any:
+def prefix(codec: Codec, stored: memoryview, n_raw: int, n: int, place: Place, block: int) -> bytes:
+    """Return the first `n` raw bytes of a block of `n_raw`, or all that it has; as `decompress` otherwise.
+
+    For the codecs that can stop there, the rest is not decompressed, and not checked.
+    """
+    n = min(n, n_raw)
+    if codec in _INTO:
+        out = np.empty(n, np.uint8)
+        call, faults = _INTO[codec]
+        written = call(stored, out)
+        if written < 0 and written != _LONGER:
+            place.fail(f"block {block} is no {codec.name} stream of {n_raw} raw bytes: {faults[written]}")
+        return out[: n if written == _LONGER else written].tobytes()
+    if codec in _WINDOWS:
+        try:
+            found = zlib.decompressobj(_WINDOWS[codec]).decompress(stored, n) if n else b""
+        except zlib.error as exc:
+            place.fail(f"block {block} is no {codec.name} stream of {n_raw} raw bytes: {exc}")
+        if len(found) == n:
+            return found  # else an empty member comes first
+    return bytes(decompress(codec, stored, n_raw, place, block)[:n])
+
+
+def inflated(stored: memoryview, n_raw: int) -> Any:
+    """Return the raw bytes of a DEFLATE stream of up to `n_raw`, or what is wrong with it as text. Releases the GIL."""
     if n_raw == 0:  # libdeflate takes 0 for "unknown"
         return _with_zlib(stored, 0, -15)
     import deflate
@@ -146,12 +187,6 @@ def _gzip(stored: memoryview, n_raw: int) -> Any:
     return b"".join(parts) if len(parts) != 1 else parts[0]
 
 
-def _lzw(stored: memoryview, n_raw: int) -> Any:
-    out = np.empty(n_raw, np.uint8)
-    written = kernel.lzw(stored, out)
-    return _LZW_FAULTS[written] if written < 0 else out[:written]
-
-
 def _zstd(stored: memoryview, n_raw: int) -> Any:
     import pyarrow as pa
 
@@ -168,10 +203,21 @@ def _zstd(stored: memoryview, n_raw: int) -> Any:
         return str(exc)
 
 
-_DECOMPRESS: dict[Codec, Callable[[memoryview, int], Any]] = {
-    Codec.FLATE: _deflate,
+_WINDOWS = {Codec.FLATE: -15, Codec.GZIP: 31, Codec.ZLIB: 15}
+"""What the standard library calls each; it can stop after a few bytes, which libdeflate cannot."""
+
+_LONGER = -3
+_LZW_FAULTS = {
+    -1: "it ends without an end code",
+    -2: "a code that is not in the table yet",
+    _LONGER: "it is longer than announced",
+}
+_INTO: dict[Codec, tuple[Callable[[Any, NDArray[np.uint8]], int], dict[int, str]]] = {
+    Codec.LZW: (kernel.lzw, _LZW_FAULTS),
+}
+_WHOLE: dict[Codec, Callable[[memoryview, int], Any]] = {
+    Codec.FLATE: inflated,
     Codec.ZLIB: _zlib,
     Codec.GZIP: _gzip,
-    Codec.LZW: _lzw,
     Codec.ZSTD: _zstd,
 }

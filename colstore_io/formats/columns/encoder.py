@@ -20,7 +20,7 @@ from .compress import Level, compressor, normal_level
 from .encode import Prepared, check_encoded_bytes, encode_stream, prepare
 from .gob_write import ChunkEntry, ColumnEntry, GroupEntry, footer_bytes
 from .optimize import Candidates, optimize_column
-from .tags import BLOCK_BYTES, MAGIC, NUMPY_TYPES, WRITABLE, Codec, Encoding, Type
+from .tags import ALIGNMENT, BLOCK_BYTES, MAGIC, NUMPY_TYPES, WRITABLE, Codec, Encoding, Type
 
 __all__ = ["ColumnsEncoder", "column_type"]
 
@@ -28,6 +28,9 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 Part = bytes | memoryview
+
+ALIGNED_BYTES = 4096
+"""Chunks from this size on are worth it."""
 
 ENCODINGS = {
     "plain": Encoding.PLAIN,
@@ -414,13 +417,25 @@ class ColumnsEncoder:
             chunks = list(run(self._encoded, list(zip(self._columns, prepared, layouts, strict=True))))
             self._compress(chunks, run)
         parts: list[Part] = []
-        entries = []
+        entries: list[ChunkEntry] = []
+        begin = end = self._end
         for chunk in chunks:
             pieces, entry = _finished(chunk)
+            # Values that are not compressed can be looked at where they are, if that is where their type may be. The
+            # format has no rule against bytes before a row group, and readers pass over those behind a chunk.
+            align = self._optimize is None and _looks_like_memory(chunk)
+            slack = -(end + len(pieces[0])) % ALIGNMENT if align else 0
+            if slack:
+                parts.append(bytes(slack))
+                if entries:
+                    entries[-1] = replace(entries[-1], byte_length=entries[-1].byte_length + slack)
+                else:
+                    begin += slack
             parts += pieces
             entries.append(entry)
-        self._groups.append(GroupEntry(n_rows, self._end, tuple(entries)))
-        self._end += sum(entry.byte_length for entry in entries)
+            end += slack + entry.byte_length
+        self._groups.append(GroupEntry(n_rows, begin, tuple(entries)))
+        self._end = end
         return parts
 
     def _prepare(self, columns: Sequence[Any]) -> list[Prepared]:
@@ -516,6 +531,20 @@ class ColumnsEncoder:
                     continue
             chunk.stored = list(chunk.blocks)
             chunk.layout = replace(chunk.layout, codec=Codec.NONE)
+
+
+def _looks_like_memory(chunk: _Chunk) -> bool:
+    """Whether a chunk that the data's own look chose (`compression="auto"`) stores its values as they are in memory."""
+    layout = chunk.layout
+    return (
+        chunk.column.codec is None
+        and layout.codec is Codec.NONE
+        and layout.encoding is Encoding.PLAIN
+        and chunk.prepared.dense.fixed is not None
+        and len(chunk.stream) >= ALIGNED_BYTES
+        and chunk.prepared.null_count == 0
+        and chunk.column.kind is not Type.BOOL
+    )
 
 
 _Run = Callable[[Callable[[T], R], Sequence[T]], Iterable[R]]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "ALIGNMENT",
     "BLOCK_BYTES",
     "CHUNK_HEADER_BYTES",
     "DIGEST_BYTES",
@@ -23,6 +24,9 @@ __all__ = [
     "Encoding",
     "Type",
 ]
+
+ALIGNMENT = 8
+"""Of the file offset of values that can be used where they are: what the widest type asks for."""
 
 MAGIC = b"ABCD"
 """First and last four bytes of a file."""

@@ -16,9 +16,10 @@ from .tags import Type
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .decode import Request
+    from .dictionary import Dictionary
+    from .sinks import Request
 
-__all__ = ["VariableValues", "dictionary_column", "offset_type", "variable_column"]
+__all__ = ["VariableValues", "dictionary_column", "entries_are_utf8", "offset_type", "variable_column"]
 
 
 INT32_MAX = (1 << 31) - 1
@@ -35,8 +36,8 @@ class VariableValues:
 
     Attributes
     ----------
-    offsets : ndarray of int32 or int64, shape (k + 1,)
-        Positions in `data`; non-decreasing.
+    offsets : ndarray of int32 or int64, shape (rows + 1,)
+        The last ``k + 1`` are positions in `data` of the k values; non-decreasing.
     data : ndarray of uint8
     checked : bool
         Whether text is known to be UTF-8.
@@ -61,9 +62,7 @@ def variable_column(
 
     offsets, n_rows = values.offsets, facts.n_rows
     if bitmap is not None:
-        spread = request.bytes((n_rows + 1) * offsets.dtype.itemsize).view(offsets.dtype)
-        kernel.spread_offsets(offsets, bitmap, spread)
-        offsets = spread
+        kernel.spread_offsets(offsets, bitmap)
     text = facts.type is Type.STRING and request.text
     if text and not values.checked:
         bad = kernel.first_not_utf8(values.data, offsets)
@@ -78,38 +77,50 @@ def variable_column(
     return DecodedColumn(array=_rows(array, request, n_rows))
 
 
+def entries_are_utf8(parts: Dictionary) -> int:
+    """Return the first entry that is not UTF-8, or -1."""
+    bounds = parts.bounds
+    wide = len(parts.area) > INT32_MAX
+    return kernel.first_not_utf8(parts.area, bounds.astype(np.int64) if wide else bounds.view(np.int32))
+
+
 def dictionary_column(
     indices: NDArray[np.uint32],
-    bounds: NDArray[np.int64],
-    area: NDArray[np.uint8],
+    parts: Dictionary,
     bitmap: memoryview | None,
     facts: ChunkFacts,
     request: Request,
     place: Place,
 ) -> DecodedColumn:
-    """Return the wanted rows as an Arrow dictionary array of int32 indices."""
+    """Return the wanted rows as an Arrow dictionary array of int32 indices.
+
+    Parameters
+    ----------
+    indices : ndarray of uint32, shape (rows,)
+        Those of the values that are not null at its end.
+    parts : Dictionary
+        Which must not be used afterwards: the array takes its memory over.
+    """
     import pyarrow as pa
 
     text = facts.type is Type.STRING and request.text
+    bounds, area = parts.bounds, parts.area
     if text:
-        bad = kernel.first_not_utf8(area, bounds)
+        bad = entries_are_utf8(parts)
         if bad >= 0:
             _refuse_text(-1, area[bounds[bad] : bounds[bad + 1]].tobytes(), place)
-    offsets = bounds.astype(offset_type(len(area)))
+    wide = int(bounds[-1]) > INT32_MAX
     dictionary = pa.Array.from_buffers(
-        _arrow_type(text, wide=offsets.dtype.itemsize == 8),
+        _arrow_type(text, wide=wide),
         len(bounds) - 1,
-        [None, _buffer(offsets), _buffer(area.copy())],
+        [None, _buffer(bounds.astype(np.int64) if wide else bounds), _buffer(area)],
         null_count=0,
     )
     n_rows = facts.n_rows
     null_count = 0
     if bitmap is not None:
         null_count = facts.null_count
-        spread = np.empty(n_rows, np.uint32)
-        spread[null_count:] = indices
-        kernel.expand(spread.view(np.uint8), 4, bitmap)
-        indices = spread
+        kernel.expand(indices.view(np.uint8), 4, bitmap)
     keys = pa.Array.from_buffers(
         pa.int32(), n_rows, [_validity(bitmap), _buffer(indices.view(np.int32))], null_count=null_count
     )

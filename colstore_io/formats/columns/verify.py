@@ -18,7 +18,7 @@ from .boxed import boxed
 from .decoder import ColumnsDecoder, decoder_of
 from .footer import Footer, schema_of
 from .reader import HEAD_BYTES, OpenedFooter, read_footers
-from .tags import CHUNK_HEADER_BYTES, NUMPY_TYPES, TRAILER_BYTES, Type
+from .tags import ALIGNMENT, CHUNK_HEADER_BYTES, NUMPY_TYPES, TRAILER_BYTES, Type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +69,7 @@ def verify_file(file: ByteFile) -> list[Problem]:
     options = ReadOptions(errors="surrogateescape", max_decoded_bytes=_MAX_DECODED_BYTES)
     decoder = decoder_of(footer, names, opened.prologue.digests, path=file.spelling, options=options)
     findings = _Findings()
-    _check_gaps(opened, findings)
+    _check_gaps(file, opened, findings)
     end = footer.stop + TRAILER_BYTES
     if file.size > end:
         findings.add(
@@ -86,7 +86,7 @@ def verify_file(file: ByteFile) -> list[Problem]:
     return findings.problems
 
 
-def _check_gaps(opened: OpenedFooter, findings: _Findings) -> None:
+def _check_gaps(file: ByteFile, opened: OpenedFooter, findings: _Findings) -> None:
     """Look for bytes between prologue, row groups and footer that nobody owns."""
     footer = opened.footer
     if footer.n_columns and footer.n_groups:
@@ -97,8 +97,13 @@ def _check_gaps(opened: OpenedFooter, findings: _Findings) -> None:
     else:
         edges = [(opened.prologue.end, footer.start)]
     for end, start in edges:
-        if start > end:
+        if start > end and not _aligns(file.read(end, min(start - end, ALIGNMENT))):
             findings.add("notice", f"{start - end} bytes that belong to nothing", "file", end)
+
+
+def _aligns(gap: memoryview) -> bool:
+    """Whether bytes are what this library leaves before values that are to be aligned."""
+    return len(gap) < ALIGNMENT and not any(gap)
 
 
 def _check_chunk(
@@ -117,7 +122,7 @@ def _check_chunk(
         return
     lengths = [int.from_bytes(data[at : at + 4], "little") for at in (2, 10, 14)]
     slack = length - CHUNK_HEADER_BYTES - 8 * lengths[2] - lengths[0] - lengths[1]
-    if slack:
+    if slack and not _aligns(data[length - slack :]):
         findings.add(
             "notice", f"{slack} bytes after the chunk's data", place.section, offset + length - slack
         )

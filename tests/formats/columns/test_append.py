@@ -120,6 +120,17 @@ def test_a_file_that_was_cut_short_is_not_taken_for_an_append(states):
         find_last_footer(MemoryFile(before + bytes(MARKER_BYTES + 1)))
 
 
+@pytest.mark.parametrize("n", [1, 63, 3000])
+def test_bytes_of_others_behind_a_finished_append_do_not_take_its_rows_back(states, n):
+    path, _, after = states
+    path.write_bytes(after + b"garbage"[:n] * n)
+    with pytest.raises(FormatError, match="does not end with a footer"):
+        rows(path)
+    with pytest.raises(FormatError, match="does not end with a footer"):
+        append_row_groups(NEW, path)
+    assert path.read_bytes().startswith(after)
+
+
 def test_a_marker_in_another_place_is_no_marker(states):
     _, before, after = states
     moved = before + b"x" + after[len(before) : -1]

@@ -110,7 +110,7 @@ def test_bytes_that_no_value_owns_are_refused():
 
 def test_dictionary_of_no_entries_has_no_values():
     assert read(chunk(DICT, u32(0, 0, 0, 0)), STRING, 0) == []
-    refused("index 0", chunk(DICT, u32(1, 0, 0, 0)), STRING, 1)
+    refused("value 0 has a dictionary index", chunk(DICT, u32(1, 0, 0, 0)), STRING, 1)
     refused("33 bits", chunk(DICT, u32(1, 1, 33) + bytes(5) + u32(1, 0) + b"a"), STRING, 1)
     assert read(chunk(DICT, u32(1, 1, 32) + bytes(4) + u32(1, 0) + b"a"), STRING, 1) == [b"a"]
 

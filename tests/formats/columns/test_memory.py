@@ -1,12 +1,18 @@
-"""What reads and writes hold beside their results: a block a thread, a row group and its encoded form."""
+"""What reads and writes hold beside their results: a block a thread, and what an encoding forces to hold.
+
+NumPy's arrays (those of the output pool too), bytes and bytearrays are traced by tracemalloc, Arrow's buffers by its
+pool. Memory that kernels and compressors take for themselves is bounded by a block, or less than `SMALL`.
+"""
 
 from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import colstore_io as cs
@@ -23,15 +29,21 @@ VALUES = {
 
 
 def peak_bytes(call: Callable[[], object]) -> int:
-    """Return the most memory that NumPy and Python took during `call`, beyond what they had before."""
+    """Return the most memory that NumPy, Python and Arrow took during `call`, beyond what they had before."""
+    pool = pa.system_memory_pool()
+    default = pa.default_memory_pool()
+    pa.set_memory_pool(pool)  # its peak begins anew with each of these calls, not with the process
+    arrow_before, before_peak = pool.bytes_allocated(), pool.max_memory()
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()
         call()
-        return tracemalloc.get_traced_memory()[1] - before
+        arrow = pool.max_memory() - arrow_before if pool.max_memory() > before_peak else 0
+        return tracemalloc.get_traced_memory()[1] - before + arrow
     finally:
         tracemalloc.stop()
+        pa.set_memory_pool(default)
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +70,95 @@ def test_a_read_holds_one_block_a_thread(path: Path, name: str, workers: int) ->
     np.testing.assert_array_equal(out, VALUES[name])
 
 
+# -------------------------------------------------------------------------------- every encoding, every codec
+
+ROWS = 200_000
+BLOCK = 8192  # many blocks
+_words = [f"{i:05d} " + "abcdefgh" * (i % 4) for i in range(500)]
+_numbers = np.random.default_rng(2).integers(0, 500, ROWS)
+TEXT = pa.array([_words[i] for i in _numbers.tolist()])
+COLUMNS: dict[str, Any] = {
+    "int64": _numbers * 1_000_003,
+    "int8": (_numbers % 100).astype(np.int8),
+    "float64": _numbers * 0.25,
+    "bool": _numbers % 3 == 0,
+    "string": TEXT,
+    "bytes": TEXT.cast(pa.binary()),
+}
+ENCODINGS = {
+    "int64": ("plain", "delta", "dict"),
+    "int8": ("plain", "delta", "dict"),
+    "float64": ("plain", "dict"),
+    "bool": ("plain", "rle_bitpack", "dict"),
+    "string": ("plain", "dict", "affix"),
+    "bytes": ("plain", "offset_bytes", "dict", "affix"),
+}
+CODECS = ("none", "flate", "zlib", "gzip", "lzw", "zstd")
+
+
+def with_nulls(column: Any) -> pa.Array:
+    array = column if isinstance(column, pa.Array) else pa.array(column)
+    return pa.array(array.to_numpy(zero_copy_only=False), array.type, mask=np.arange(ROWS) % 7 == 0)
+
+
+def result_bytes(result: Any) -> int:
+    return int(result.nbytes)
+
+
+@pytest.mark.parametrize("nulls", [False, True])
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(
+    ("kind", "encoding"), [(kind, encoding) for kind, found in ENCODINGS.items() for encoding in found]
+)
+def test_a_read_of_any_encoding_holds_its_result_and_a_block(
+    tmp_path: Path, kind: str, encoding: str, codec: str, nulls: bool
+) -> None:
+    column = with_nulls(COLUMNS[kind]) if nulls else COLUMNS[kind]
+    path = tmp_path / "t.abcd"
+    cs.store({"c": column}, path, encoding=encoding, compression=codec, block_size=BLOCK)
+    with cs.open(path, max_workers=1) as table:
+        want = table["c"].array()
+        assert (want.to_pylist() if nulls else list(want)) == (column.to_pylist() if nulls else list(column))
+        peak = peak_bytes(lambda: table["c"].array())
+        extra = peak - result_bytes(want)
+        # Blocks in work (two: what a codec returns may be copied), the dictionary of 500 entries, tables of blocks. Of
+        # a nullable column of fixed width also its validity as bytes until it is packed.
+        validity = 2 * ROWS if nulls and kind not in ("string", "bytes") else 0
+        tables = 256 * (2 * want.nbytes // BLOCK)
+        assert extra < 2 * BLOCK + 60_000 + tables + validity, (extra, tables, validity)
+
+
+def test_a_dictionary_of_many_blocks_is_held_once(tmp_path: Path) -> None:
+    words = [f"{i:07d}" * 3 for i in range(100_000)]
+    column = pa.array(words + words)
+    path = tmp_path / "t.abcd"
+    cs.store({"c": column}, path, encoding="dict", compression="flate", block_size=BLOCK)
+    entries = 100_000 * (21 + 4)
+    with cs.open(path, max_workers=1) as table:
+        want = table["c"].array()
+        assert want.equals(column)
+        assert peak_bytes(lambda: table["c"].array()) - want.nbytes < 1.1 * entries + 2 * BLOCK + SMALL
+        kept = table[["c"]].arrow(categories=["c"])
+        peak = peak_bytes(lambda: table[["c"]].arrow(categories=["c"]))
+        assert peak - kept.nbytes < 0.3 * entries + 2 * BLOCK + SMALL
+
+
+def test_rows_of_a_dictionary_take_only_their_blocks(tmp_path: Path) -> None:
+    """Of indices: entries are few."""
+    from colstore_io.formats.columns import decode
+
+    path = tmp_path / "t.abcd"
+    cs.store({"c": COLUMNS["int64"]}, path, encoding="dict", compression="lzw", block_size=BLOCK)
+    seen = []
+    with cs.open(path, max_workers=1) as table, pytest.MonkeyPatch.context() as patch:
+        plain = decode.decompress
+        patch.setattr(decode, "decompress", lambda *a: (seen.append(a[4]), plain(*a))[1])
+        for first, stop in ((0, 10), (100_000, 100_010), (ROWS - 10, ROWS), (3, 3)):
+            seen.clear()
+            np.testing.assert_array_equal(table[first:stop, "c"].array(), COLUMNS["int64"][first:stop])
+            assert len(set(seen)) <= 3, (first, seen)
+
+
 def test_a_write_holds_one_row_group_and_its_encoded_form(tmp_path: Path) -> None:
     rows = 1 << 17
     group_bytes = 8 * rows
@@ -74,3 +175,35 @@ def test_a_write_holds_one_row_group_and_its_encoded_form(tmp_path: Path) -> Non
     assert many < few + SMALL
     # The values that the caller hands over, the row group that is collected of them, and its encoded form.
     assert many < 3 * group_bytes + SMALL
+
+
+@pytest.mark.parametrize("codec", ["none", "flate", "lzw"])
+@pytest.mark.parametrize(
+    ("kind", "encoding"), [(kind, encoding) for kind, found in ENCODINGS.items() for encoding in found]
+)
+def test_a_write_of_any_encoding_holds_its_streams(
+    tmp_path: Path, kind: str, encoding: str, codec: str
+) -> None:
+    from colstore_io.formats.columns.encode import encoded_bytes, prepare
+    from colstore_io.formats.columns.encoder import ENCODINGS as TAGS
+    from colstore_io.formats.columns.encoder import ColumnsEncoder, column_type
+    from colstore_io.ingest.variable import ingest_columns
+
+    batch = ingest_columns({"c": COLUMNS[kind]})
+    given = batch.columns[0]
+    dense = prepare("c", column_type(batch.schema.fields[0]), False, given).dense
+    stream = encoded_bytes(dense, TAGS[encoding])
+    del dense
+
+    def write() -> None:
+        encoder = ColumnsEncoder(
+            batch.schema, encoding=encoding, compression=codec, threads=1, block_size=BLOCK
+        )
+        encoder.begin()
+        encoder.segment([given])
+
+    write()
+    # The stream and its compressed blocks. While a dictionary is made: a code and a place of each value, with what
+    # finds a value again.
+    working = 40 * ROWS if encoding == "dict" else 0
+    assert peak_bytes(write) < 2.2 * stream + working + SMALL
