@@ -388,7 +388,7 @@ class _ReadColumns(Projection):
     projection.
     """
 
-    operation = staticmethod(
+    operation = staticmethod(  # type: ignore[assignment]
         _columns_of
     )  # some versions of Dask make the name of this, which must be one of its own
 
