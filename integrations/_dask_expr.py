@@ -388,7 +388,7 @@ class _ReadColumns(Projection):
     projection.
     """
 
-    # Some versions of Dask make the name of an expression of this, and it must be one of its own.
+    # Some versions of Dask make the expression's name of this, which must be one of its own.
     operation = staticmethod(_columns_of)  # type: ignore[assignment]
 
     def _simplify_up(self, parent: Any, dependents: Any) -> Any:
