@@ -1,7 +1,7 @@
 /* Blocks of a chunk of fixed width straight to its values: inflated into their place, or summed up on the way.
  *
- * Blocks can be shared out to threads. Each has its place in the result; the sums of differences begin anew with each block
- * then, and what came before is added in the end. */
+ * Blocks can be shared out to threads. Each has its place in the result; the sums of differences begin anew with each
+ * block then, and what came before is added in the end. */
 #ifndef COLSTORE_BLOCKS_H
 #define COLSTORE_BLOCKS_H
 
@@ -51,9 +51,9 @@ static int read_one_block(const fixed_blocks *b, int64_t k, uint8_t *out, uint8_
   return 1;
 }
 
-/* Reads deflated blocks until none is left. `cells`: how many somebody has taken, from 0; BLOCKS_DONE, or what became of it;
- * and for differences the sum of each block, which begins at 0: see `add_sums`. Any number of threads may do so for the
- * same cells. */
+/* Reads deflated blocks until none is left. `cells`: how many somebody has taken, from 0; BLOCKS_DONE, or what became of
+ * it; and for differences the sum of each block, which begins at 0: see `add_sums`. Any number of threads may do so for
+ * the same cells. */
 static void take_part_in_blocks(const fixed_blocks *b, uint8_t *out, int64_t *cells) {
   uint8_t *scratch = make_scratch(b);
   if (b->differences && !scratch) shared_store(cells + 1, BLOCKS_NO_MEMORY);
