@@ -188,21 +188,13 @@ class ColstoreDataStore(WritableCFDataStore):
         **options: Any,
     ) -> ColstoreDataStore | None:
         """Return the store of a grid container, by one listing and one read; None without a manifest of a grid."""
-        from colstore_io.grid.container import Container, generation_at
-        from colstore_io.grid.parsing import parse_grid
-        from colstore_io.grid.reading import GridSource
+        from colstore_io.grid.container import container_at
 
-        try:
-            place, found = generation_at(path, storage_options=storage_options, filesystem=filesystem)
-        except (OSError, NotImplementedError):
-            if group is not None:
-                raise
-            return None  # a server that lists nothing; what opens tables says what is wrong
-        if found is None or found.kind != "grid":
+        container = container_at(
+            path, group, storage_options=storage_options, filesystem=filesystem, **options
+        )
+        if container is None:
             return None
-        model = parse_grid(found, path=place.child(found.name).spelling)
-        container = Container(place, model, GridSource(place, **options))
-        container.group(group)
         return cls.of_container(container, group or "/")
 
     @classmethod

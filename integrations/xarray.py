@@ -170,7 +170,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         from ._xarray_grid import ColstoreDataStore
 
         store = filename_or_obj if isinstance(filename_or_obj, ColstoreDataStore) else None
-        if store is None and not ignore_manifest and _may_be_grid(filename_or_obj, filesystem):
+        if store is None and not ignore_manifest:
             store = ColstoreDataStore.of_grid(
                 filename_or_obj,
                 group,
@@ -369,23 +369,6 @@ def _open_store(store: ColstoreDataStore, *, drop_variables: Any = None, **decod
 
 
 _GENERATION = re.compile(r"_colstore-\d{8}\.json", re.ASCII)
-
-
-def _may_be_grid(path: Any, filesystem: Any) -> bool:
-    """Whether `path` may be the directory, or a manifest, of a grid container. Asks only the local disk."""
-    if not isinstance(path, (str, os.PathLike)):
-        return False
-    text = os.fspath(path)
-    if isinstance(text, bytes) or text.endswith((".cstore", ".abcd", ".colbin")):
-        return False
-    if _GENERATION.fullmatch(text.rpartition("/")[2]):
-        return True
-    if filesystem is not None or "://" in text or "::" in text:
-        return not any(magic in text for magic in "*?[")
-    try:
-        return any(_GENERATION.fullmatch(name) for name in os.listdir(text))
-    except OSError:
-        return False
 
 
 def _is_magic(head: bytes) -> bool:

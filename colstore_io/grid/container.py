@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,18 @@ from .model import Group, Model
 from .parsing import group_path, parse_grid
 from .reading import GridSource, GridVariable
 
-__all__ = ["Container", "check_free", "generation_at", "newest_model", "open_container", "place_of"]
+__all__ = [
+    "Container",
+    "check_free",
+    "container_at",
+    "generation_at",
+    "may_be_grid",
+    "newest_model",
+    "open_container",
+    "place_of",
+]
+
+_GENERATION = re.compile(r"_colstore-\d{8}\.json", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +146,69 @@ def generation_at(
     if generation_of_name(place.path.rstrip("/").rpartition("/")[2]) is not None:
         return place.parent(), manifest.read_generation(place)
     return place, manifest.newest_generation(place)
+
+
+def may_be_grid(path: Any, filesystem: Any = None) -> bool:
+    """Whether `path` may be the directory, or a manifest, of a grid container. Asks only the local disk."""
+    if not isinstance(path, (str, os.PathLike)):
+        return False
+    text = os.fspath(path)
+    if isinstance(text, bytes) or text.endswith((".cstore", ".abcd", ".colbin")):
+        return False
+    if _GENERATION.fullmatch(text.rpartition("/")[2]):
+        return True
+    if filesystem is not None or "://" in text or "::" in text:
+        return not any(magic in text for magic in "*?[")
+    try:
+        return any(_GENERATION.fullmatch(name) for name in os.listdir(text))
+    except OSError:
+        return False
+
+
+def container_at(
+    path: Any,
+    group: str | None = None,
+    *,
+    storage_options: Any = None,
+    filesystem: Any = None,
+    **options: Any,
+) -> Container | None:
+    """Open `path` if it is a grid container; None if it is something else, such as a table.
+
+    Parameters
+    ----------
+    path
+        Anything: what cannot be a container is not looked at.
+    group : str, optional
+        Must be in the container.
+    storage_options, filesystem
+        For URLs.
+    **options
+        Of `GridSource`.
+
+    Raises
+    ------
+    FormatError
+        If the manifest contradicts itself.
+    KeyError
+        If there is no such group.
+    OSError
+        If `group` is given and the store does not answer; without one, what opens tables says what is wrong.
+    """
+    if not may_be_grid(path, filesystem):
+        return None
+    try:
+        place, found = generation_at(path, storage_options=storage_options, filesystem=filesystem)
+    except (OSError, NotImplementedError):
+        if group is not None:
+            raise
+        return None  # a server that lists nothing
+    if found is None or found.kind != "grid":
+        return None
+    model = parse_grid(found, path=place.child(found.name).spelling)
+    container = Container(place, model, GridSource(place, **options))
+    container.group(group)
+    return container
 
 
 def check_free(place: Location) -> None:
