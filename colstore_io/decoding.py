@@ -200,8 +200,7 @@ def read_segments(
         if index == 0 and len(slow) < len(roads):
             source.check_sizes()
         columns: Columns = [
-            None if road is None else road.segment(source, index, share=share)
-            for road in roads
+            None if road is None else road.segment(source, index, share=share) for road in roads
         ]
         if slow:
             for number, column in zip(slow, next(decoded), strict=True):

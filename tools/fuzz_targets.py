@@ -412,7 +412,13 @@ def _inflate(data: bytes) -> None:
 def _inflate_streams() -> list[bytes]:
     seeds = []
     for strategy in (zlib.Z_DEFAULT_STRATEGY, zlib.Z_HUFFMAN_ONLY, zlib.Z_FIXED, zlib.Z_RLE):
-        for text in (b"", b"a" * 3000, bytes(range(256)) * 30, b"to be or not to be " * 40, np.arange(900.0).tobytes()):
+        for text in (
+            b"",
+            b"a" * 3000,
+            bytes(range(256)) * 30,
+            b"to be or not to be " * 40,
+            np.arange(900.0).tobytes(),
+        ):
             pack = zlib.compressobj(6, zlib.DEFLATED, -15, 9, strategy)
             seeds.append(len(text).to_bytes(2, "little") + pack.compress(text) + pack.flush())
     return seeds

@@ -17,10 +17,10 @@ high         2.26        1.90  7.27, 3.83, 3.31, 2.53
 
 libdeflate's numbers hold without the memory that it makes for each block and the copy out of it.
 
-Zlib goes through libdeflate (the package ``deflate``), which decodes a whole block into memory of its announced size and
-stops there. Gzip is left to the standard library: members may follow each other and nothing else may, which libdeflate's
-one-shot call does not tell. Blocks of Zstandard (codec 1) are an extension of this library: the format reserves the tag
-and its own library refuses it.
+Zlib goes through libdeflate (the package ``deflate``), which decodes a whole block into memory of its announced size
+and stops there. Gzip is left to the standard library: members may follow each other and nothing else may, which
+libdeflate's one-shot call does not tell. Blocks of Zstandard (codec 1) are an extension of this library: the format
+reserves the tag and its own library refuses it.
 """
 
 from __future__ import annotations
