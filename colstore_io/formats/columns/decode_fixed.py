@@ -22,7 +22,16 @@ from .dictionary import Dictionary
 from .sinks import Request, Sink
 from .tags import NUMPY_TYPES, Codec, Encoding, Type
 
-__all__ = ["Bits", "Delta", "DictFixed", "PlainFixed", "fixed_blocks", "plain_view", "read_blocks"]
+__all__ = [
+    "Bits",
+    "Delta",
+    "DictFixed",
+    "PlainFixed",
+    "fixed_blocks",
+    "plain_view",
+    "read_blocks",
+    "worth_sharing",
+]
 
 
 def fixed_blocks(chunk: Chunk, kind: Type) -> FixedBlocks | None:
@@ -53,6 +62,12 @@ WORTH_SHARING_BYTES = 1 << 16
 WORTH_COPYING_BYTES = 4 << 20
 """Bytes below which a copy stays in its thread. A team of OpenMP waits for its last member, which takes tens of
 milliseconds where other programs have the cores."""
+
+
+def worth_sharing(blocks: FixedBlocks) -> bool:
+    """Whether `read_blocks` makes use of several threads."""
+    size = blocks.n_values * 8  # at most
+    return blocks.deflated_bytes >= WORTH_SHARING_BYTES or size >= WORTH_COPYING_BYTES
 
 
 def read_blocks(blocks: FixedBlocks, out: NDArray[np.uint8], threads: int) -> bool:

@@ -14,7 +14,7 @@ from ...errors import FormatError
 from .. import Allocate, DecodedColumn, ReadOptions, ReadyChunk
 from .chunk import Chunk, ChunkFacts, Place, parse_chunk
 from .decode import ColumnWork, Request
-from .decode_fixed import fixed_blocks, plain_view, read_blocks
+from .decode_fixed import fixed_blocks, plain_view, read_blocks, worth_sharing
 from .footer import CHUNK_RECORD, Footer, fingerprint_of
 from .pipeline import WORTHWHILE_BYTES, run
 from .tags import PLAIN_WIDTH, TRAILER_BYTES, Encoding, Type
@@ -183,6 +183,7 @@ class ColumnsDecoder:
         return ReadyChunk(
             facts.n_rows,
             blocks.raw_bytes,
+            worth_sharing(blocks),
             lambda out, threads: read_blocks(blocks, out, threads),
             plain_view(chunk, facts.type),
         )
