@@ -60,14 +60,13 @@ WORTH_SHARING_BYTES = 1 << 16
 """Stored bytes below which inflating stays in its thread: 0.2 ms, no more than it takes to call another one."""
 
 WORTH_COPYING_BYTES = 4 << 20
-"""Bytes below which a copy stays in its thread. A team of OpenMP waits for its last member, which takes tens of
-milliseconds where other programs have the cores."""
+"""Bytes of the result below which a copy stays in its thread. A team of OpenMP waits for its last member, which takes
+tens of milliseconds where other programs have the cores. From here on easy streams are shared too."""
 
 
 def worth_sharing(blocks: FixedBlocks) -> bool:
     """Whether `read_blocks` makes use of several threads."""
-    size = blocks.n_values * 8  # at most
-    return blocks.deflated_bytes >= WORTH_SHARING_BYTES or size >= WORTH_COPYING_BYTES
+    return blocks.deflated_bytes >= WORTH_SHARING_BYTES or blocks.raw_bytes >= WORTH_COPYING_BYTES
 
 
 def read_blocks(blocks: FixedBlocks, out: NDArray[np.uint8], threads: int) -> bool:
@@ -75,12 +74,14 @@ def read_blocks(blocks: FixedBlocks, out: NDArray[np.uint8], threads: int) -> bo
 
     Inflating is shared by threads that are called off when they do not come in time.
     """
-    if threads > 1 and blocks.deflated_bytes >= WORTH_SHARING_BYTES:
-        cells = np.zeros(2 + blocks.n_blocks, np.int64)
-        cells[1] = -1
-        run_with_helpers(lambda: blocks.take_part(out, cells), min(threads, blocks.n_blocks) - 1)
-        return blocks.end(out, cells) < 0
-    return blocks.read(out, threads if len(out) >= WORTH_COPYING_BYTES else 1) < 0
+    if threads == 1 or not worth_sharing(blocks):
+        return blocks.read(out, 1) < 0
+    if not blocks.deflated_bytes:
+        return blocks.read(out, threads) < 0
+    cells = np.zeros(2 + blocks.n_blocks, np.int64)
+    cells[1] = -1
+    run_with_helpers(lambda: blocks.take_part(out, cells), min(threads, blocks.n_blocks) - 1)
+    return blocks.end(out, cells) < 0
 
 
 def plain_view(chunk: Chunk, kind: Type) -> NDArray[Any] | None:
