@@ -19,7 +19,7 @@ export PIP_NO_INPUT := 1
 # One pip at a time in one environment, also under `make -j`.
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-peer lint types bench counts sanitize dev clean FORCE
+.PHONY: help demo test test-peer lint types bench counts sanitize fuzz dev clean FORCE
 .DEFAULT_GOAL := help
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo "make bench      python benchmarks/run.py \$$(ARGS); names what fell by more than 10 %"
 	@echo "make counts     instructions of the kernels against benchmarks/instructions.json; ARGS=--record"
 	@echo "make sanitize   kernels under AddressSanitizer, UndefinedBehaviorSanitizer, ThreadSanitizer"
+	@echo "make fuzz       damaged bytes for every decoder, on sanitized kernels; ARGS=\"--seconds 60 --target NAME\""
 	@echo "make dev        editable install in $(VENV): kernels are rebuilt when they are imported"
 	@echo "make clean      remove $(VENV), $(BUILD) and caches"
 
@@ -55,8 +56,11 @@ bench: $(STAMPS)/package $(STAMPS)/requirements-bench
 counts: | $(STAMPS)/environment
 	@$(BIN)/python tools/count_instructions.py $(ARGS)
 
-sanitize: $(STAMPS)/requirements-test
-	@$(BIN)/python tools/sanitize.py $(ARGS)
+sanitize: $(STAMPS)/requirements-sanitize
+	@$(BIN)/python tools/sanitize.py --build $(BUILD) $(ARGS)
+
+fuzz: $(STAMPS)/requirements-fuzz
+	@$(BIN)/python tools/sanitize.py --build $(BUILD) --only fuzz $(ARGS)
 
 # Without build isolation: the hook that rebuilds kernels on import needs the build tools where they were found.
 dev: $(STAMPS)/requirements-test
@@ -96,6 +100,16 @@ $(STAMPS)/requirements-demo: pyproject.toml | $(STAMPS)/environment
 $(STAMPS)/requirements-test: pyproject.toml | $(STAMPS)/environment
 	@echo "installing what the tests need ..."
 	@$(BIN)/python tools/requirements.py test lint > $(STAMPS)/requirements.txt
+	@$(PIP) install -r $(STAMPS)/requirements.txt
+	@touch $@
+
+$(STAMPS)/requirements-sanitize: pyproject.toml | $(STAMPS)/environment
+	@$(BIN)/python tools/requirements.py sanitize > $(STAMPS)/requirements.txt
+	@$(PIP) install -r $(STAMPS)/requirements.txt
+	@touch $@
+
+$(STAMPS)/requirements-fuzz: pyproject.toml | $(STAMPS)/environment
+	@$(BIN)/python tools/requirements.py sanitize fuzz > $(STAMPS)/requirements.txt
 	@$(PIP) install -r $(STAMPS)/requirements.txt
 	@touch $@
 

@@ -23,8 +23,8 @@ from columns_tables import comparison
 
 import colstore_io as cs
 from colstore_io.formats.columns.chunk import parse_chunk
-from colstore_io.formats.columns.decode_fixed import fixed_blocks
 from colstore_io.formats.columns.encoder import ColumnsEncoder
+from colstore_io.formats.columns.fixed_blocks import fixed_blocks
 from colstore_io.formats.columns.tags import Type
 from colstore_io.ingest.variable import ingest_columns
 

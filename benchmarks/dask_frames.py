@@ -1,24 +1,23 @@
 """Measure Dask DataFrames over our files against ``dask.dataframe.read_parquet``, side by side in one run.
 
     python benchmarks/dask_frames.py                        # all workloads, 2 million rows, 16 partitions
-    python benchmarks/dask_frames.py --only mean,filter --rows 10e6 --rounds 11
-    python benchmarks/dask_frames.py --remote               # over HTTP with 20 ms a request; counts requests and bytes
+    python benchmarks/dask_frames.py --only mean,filter_mean --rows 10e6 --rounds 11
+    python benchmarks/dask_frames.py --remote s3            # an object store, 20 ms a request; counts requests, bytes
+    python benchmarks/dask_frames.py --remote http          # a web server likewise
 
 ``inmem`` is a Dask frame whose partitions are in memory already: what Dask itself costs. Parquet is read from one file
 of a row group per partition with Dask's defaults (``none``, ``zstd``: the codec), and in the way that reads fastest
 (``best``: one file per partition, the pyarrow file system, which has filter pushdown). ``ours plain`` has no
-statistics, ``ours columns`` is a columns file. ``text`` and ``many_files`` have tables of their own. Results are
-compared before anything is timed. Ratios carry over between machines, milliseconds do not.
+statistics, ``ours columns`` is a columns file. ``open_files`` and ``mean_files`` read one file per partition,
+``many_*`` a thousand small ones. Results are compared before anything is timed. Goals that a run misses are named
+at its end. Ratios carry over between machines, milliseconds do not.
 """
 
 from __future__ import annotations
 
 import argparse
-import http.client
-import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,78 +29,29 @@ import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
+from dask_data import CODECS, FORMATS, Frames, frames, make
 
-import colstore_io as cs
 from colstore_io.integrations.dask import read_colstore
 
-LATENCY_SECONDS = 0.02
-SMALL_FILES = 1000
+Calls = dict[str, Callable[[], Any]]
+Work = Callable[[Any], Any]
+
+GOALS: dict[str, dict[str, float]] = {
+    "mean": {"inmem": 0.8, "none": 4.0},
+    "filter_mean": {"inmem": 0.8, "none": 4.0},
+    "groupby_mean": {"inmem": 0.8, "none": 1.5},
+    "compute": {"inmem": 0.8, "none": 3.0},
+    "mean_by_partition": {"inmem": 0.8, "none": 2.0},
+    "filter_by_partition": {"inmem": 0.8, "none": 2.5},
+    "len": {"none": 1.0, "none best": 1.0},
+    "open": {"none": 1.0, "none best": 1.0},
+    "open_files": {"none best": 1.0},
+    "many_mean": {"none": 15.0},
+}
+"""How many times as long as ours others are to take at least. What is in memory already may be 1.25 times as fast."""
 
 
-def make(n: int, parts: int, root: Path) -> pd.DataFrame:
-    """Write the data as one file of each kind, `parts` records or row groups, and as many small ones."""
-    rng = np.random.default_rng(0)
-    data = {
-        "a": rng.standard_normal(n),
-        "b": rng.standard_normal(n),
-        "c": rng.standard_normal(n),
-        "i": np.arange(n),
-        "k": rng.integers(0, 100, n),
-        "f": rng.standard_normal(n, np.float32),
-        "j": rng.integers(0, 1000, n).astype("i4"),
-        "h": rng.integers(0, 50, n).astype("i2"),
-    }
-    rows = -(-n // parts)
-    for name, statistics_ in (("stats", True), ("plain", False)):
-        with cs.recreate(root / f"{name}.cstore", statistics=statistics_) as writer:
-            for first in range(0, n, rows):
-                writer.write({key: values[first : first + rows] for key, values in data.items()})
-    with cs.recreate(root / "columns.columns", statistics=True) as writer:
-        for first in range(0, n, rows):
-            writer.write({key: values[first : first + rows] for key, values in data.items()})
-    table = pa.table(data)
-    for codec in ("none", "zstd"):
-        pq.write_table(table, root / f"{codec}.parquet", compression=codec, row_group_size=rows)
-    words = pa.table({"x": data["a"], "s": [f"word {k}" for k in data["k"].tolist()]})
-    with cs.recreate(root / "text.cstore", string_width={"s": 7}) as writer:
-        for first in range(0, n, rows):
-            writer.write(words.slice(first, rows))
-    pq.write_table(words, root / "text.parquet", compression="none", row_group_size=rows)
-    for folder in ("many_cstore", "many_parquet", "none_files", "zstd_files"):
-        (root / folder).mkdir(exist_ok=True)
-    for number, first in enumerate(range(0, n, rows)):
-        for codec in ("none", "zstd"):
-            path = root / f"{codec}_files" / f"part.{number:04d}.parquet"
-            pq.write_table(table.slice(first, rows), path, compression=codec)
-    few = min(n, 200_000) // SMALL_FILES
-    for number in range(SMALL_FILES):
-        piece = {key: data[key][number * few : (number + 1) * few] for key in ("a", "i")}
-        cs.store(piece, root / "many_cstore" / f"p{number}.cstore", mode="recreate").close()
-        pq.write_table(pa.table(piece), root / "many_parquet" / f"p{number}.parquet", compression="none")
-    return pd.DataFrame(data)
-
-
-def systems(base: str, frame: pd.DataFrame, parts: int, *, remote: bool) -> dict[str, Callable[[], Any]]:
-    found: dict[str, Callable[[], Any]] = {
-        "ours": lambda: read_colstore(f"{base}/stats.cstore", blocksize=None),
-        "ours plain": lambda: read_colstore(f"{base}/plain.cstore", blocksize=None),
-        "ours columns": lambda: read_colstore(f"{base}/columns.columns", blocksize=None),
-        "none": lambda: dd.read_parquet(f"{base}/none.parquet", split_row_groups=True),
-        "zstd": lambda: dd.read_parquet(f"{base}/zstd.parquet", split_row_groups=True),
-    }
-    if not remote:
-        for codec in ("none", "zstd"):
-            found[f"{codec} best"] = lambda codec=codec: dd.read_parquet(  # type: ignore[misc]
-                f"{base}/{codec}_files", filesystem="arrow", index=False
-            )
-        in_memory = dd.from_pandas(frame, npartitions=parts)
-        found["inmem"] = lambda: in_memory
-    return found
-
-
-def workloads(n: int) -> dict[str, Callable[[Any], Any]]:
+def workloads(n: int) -> dict[str, Work]:
     low, high = n // 3, n // 3 + n // 100
     rows = np.sort(np.random.default_rng(1).choice(n, 1000, replace=False)).tolist()
     return {
@@ -109,35 +59,76 @@ def workloads(n: int) -> dict[str, Callable[[Any], Any]]:
         "len": len,
         "mean": lambda df: df.a.mean().compute(),
         "sum_all": lambda df: float(df.sum().compute().sum()),
+        # Frames that a function of the user sees: nothing is pushed but columns.
+        "mean_by_partition": lambda df: df[["a"]].map_partitions(_sums).sum().compute().a,
+        "filter_by_partition": lambda df: df[["a", "b"]].map_partitions(_filtered_sums).sum().compute().a,
         "filter_mean": lambda df: df[df.b > 0.5].a.mean().compute(),
         "filter_len": lambda df: float(len(df[(df.i >= low) & (df.i < high)])),
         "filter_1_percent": lambda df: df[(df.i >= low) & (df.i < high)].a.sum().compute(),
+        "column_1_percent": lambda df: df.a[(df.i >= low) & (df.i < high)].compute().sum(),
         "filter_scattered": lambda df: df[df.b > 2.3].a.compute().sum(),
         "groupby_mean": lambda df: df.groupby("k").a.mean().compute().sum(),
         "compute": lambda df: float(df.compute().c.sum()),
+        "column": lambda df: float(df.a.compute().sum()),
+        "filter_1000": lambda df: float(df.a[(df.i >= low) & (df.i < low + 1000)].compute().sum()),
         "head": lambda df: float(df.head().a.sum()),
         "loc_1000": lambda df: float(df.a.loc[rows].compute().sum()) if df.known_divisions else None,
+        "range_1000": lambda df: (
+            float(df.a.loc[low : low + 999].compute().sum()) if df.known_divisions else None
+        ),
     }
 
 
-def text(root: Path, parts: int) -> dict[str, Callable[[], Any]]:
-    ours, parquet = str(root / "text.cstore"), str(root / "text.parquet")
-    in_memory = dd.from_pandas(read_colstore(ours).compute(), npartitions=parts)
-    return {
-        "ours": lambda: float(read_colstore(ours, blocksize=None).compute().x.sum()),
-        "none": lambda: float(dd.read_parquet(parquet, split_row_groups=True).compute().x.sum()),
-        "inmem": lambda: float(in_memory.compute().x.sum()),
+def _sums(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.sum().to_frame().T
+
+
+def _filtered_sums(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[frame.b > 0.5].sum().to_frame().T
+
+
+def text(base: str, parts: int) -> Calls:
+    read = frames(base, "text")
+    in_memory = dd.from_pandas(read["ours"]().compute(), npartitions=parts)
+    calls: Calls = {
+        name: (lambda opened=opened: float(opened().compute().x.sum())) for name, opened in read.items()
     }
+    return {**calls, "inmem": lambda: float(in_memory.compute().x.sum())}
 
 
-def many(root: Path) -> dict[str, Callable[[], Any]]:
-    return {
-        "ours": lambda: read_colstore(str(root / "many_cstore")).a.mean().compute(),
-        "none": lambda: dd.read_parquet(str(root / "many_parquet")).a.mean().compute(),
+def files(base: str) -> Frames:
+    """Return ways to read one file per partition."""
+    found: Frames = {
+        "ours": lambda: read_colstore(f"{base}/data-cstore_files"),
+        "ours columns": lambda: read_colstore(f"{base}/data-columns_files"),
     }
+    for codec in CODECS:
+        found[codec] = lambda codec=codec: dd.read_parquet(f"{base}/data-{codec}_files")  # type: ignore[misc]
+        found[f"{codec} best"] = lambda codec=codec: dd.read_parquet(  # type: ignore[misc]
+            f"{base}/data-{codec}_files", filesystem="arrow", index=False
+        )
+    return found
 
 
-def timed(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+def many(base: str) -> Frames:
+    """Return ways to read a thousand small files."""
+    found: Frames = {}
+    for kind in FORMATS:
+        name = "ours" if kind == "cstore" else f"ours {kind}"
+        found[name] = lambda kind=kind: read_colstore(f"{base}/many-{kind}")  # type: ignore[misc]
+    for codec in CODECS:
+        found[codec] = lambda codec=codec: dd.read_parquet(f"{base}/many-{codec}")  # type: ignore[misc]
+        found[f"{codec} best"] = lambda codec=codec: dd.read_parquet(  # type: ignore[misc]
+            f"{base}/many-{codec}", filesystem="arrow", index=False
+        )
+    return found
+
+
+def applied(work: Work, opened: Frames) -> Calls:
+    return {name: (lambda o=o: work(o())) for name, o in opened.items()}
+
+
+def timed(calls: Calls, rounds: int) -> dict[str, float]:
     """Return medians of interleaved rounds in milliseconds.
 
     A system that fails, or whose result is not ours, is left out, and that is said.
@@ -164,14 +155,38 @@ def timed(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in samples.items()}
 
 
-def show(name: str, medians: dict[str, float], extra: str = "") -> None:
+def show(name: str, medians: dict[str, float]) -> list[str]:
+    """Print one workload, and return the goals that it misses."""
     ours = medians["ours"]
-    print(f"{name:<18}" + "  ".join(f"{key} {value:.1f}" for key, value in medians.items()) + extra)
-    print(
-        " " * 18
-        + "  ".join(f"{key}/ours {value / ours:.2f}" for key, value in medians.items() if key != "ours")
-    )
+    print(f"{name:<20}" + "  ".join(f"{key} {value:.1f}" for key, value in medians.items()))
+    others = {key: value / ours for key, value in medians.items() if key != "ours"}
+    print(" " * 20 + "  ".join(f"{key}/ours {ratio:.2f}" for key, ratio in others.items()))
     sys.stdout.flush()
+    return [
+        f"{name}: {key}/ours {others[key]:.2f}, goal {goal}"
+        for key, goal in GOALS.get(name, {}).items()
+        if key in others and others[key] < goal
+    ]
+
+
+def run_local(n: int, args: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        frame = make(n, args.parts, Path(root))
+        in_memory = dd.from_pandas(frame, npartitions=args.parts)
+        whole = {**frames(root, "data"), "inmem": lambda: in_memory}
+        calls = {name: applied(work, whole) for name, work in workloads(n).items()}
+        calls["open_files"] = applied(lambda df: float(df.npartitions > 0), files(root))
+        calls["mean_files"] = applied(lambda df: df.a.mean().compute(), files(root))
+        calls["text"] = text(root, args.parts)
+        calls["many_open"] = applied(lambda df: float(df.npartitions > 0), many(root))
+        calls["many_mean"] = applied(lambda df: df.a.mean().compute(), many(root))
+        missed = [
+            goal
+            for name, of_systems in calls.items()
+            if not args.only or name in args.only.split(",")
+            for goal in show(name, timed(of_systems, args.rounds))
+        ]
+    print("goals missed: " + ("; ".join(missed) or "none"))
 
 
 def main() -> None:
@@ -182,73 +197,18 @@ def main() -> None:
     parser.add_argument("--parts", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", help="workloads, comma separated")
-    parser.add_argument("--remote", action="store_true")
+    parser.add_argument("--remote", nargs="?", const="s3", choices=("s3", "http"))
     args = parser.parse_args()
     n = int(args.rows)
     print(f"{n:,} rows, {args.parts} partitions, {args.rounds} rounds, load {os.getloadavg()[0]:.1f}")
-    with tempfile.TemporaryDirectory() as temporary, dask.config.set(scheduler="threads"):
-        root = Path(temporary)
-        frame = make(n, args.parts, root)
-        chosen = {k: f for k, f in workloads(n).items() if not args.only or k in args.only.split(",")}
+    with dask.config.set(scheduler="threads"):
         if args.remote:
-            run_remote(root, frame, chosen, args)
-            return
-        places = systems(str(root), frame, args.parts, remote=False)
-        for name, work in chosen.items():
-            medians = timed({k: (lambda o=o, work=work: work(o())) for k, o in places.items()}, args.rounds)
-            show(name, medians)
-        if not args.only or "text" in args.only:
-            show("text", timed(text(root, args.parts), args.rounds))
-        if not args.only or "many_files" in args.only:
-            show("many_files", timed(many(root), args.rounds))
+            from dask_remote import run_remote
+
+            run_remote(args.remote, n, args.parts, args.rounds, args.only.split(",") if args.only else None)
+        else:
+            run_local(n, args)
     print(f"load {os.getloadavg()[0]:.1f}")
-
-
-# ----------------------------------------------------------------------------------------------------------
-# Remote
-
-
-def run_remote(root: Path, frame: pd.DataFrame, chosen: dict[str, Any], args: argparse.Namespace) -> None:
-    """Measure over a server that waits before each answer, every call from a fresh client."""
-    import fsspec
-
-    server = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("slow_server.py")), str(root), str(LATENCY_SECONDS)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert server.stdout is not None
-        port = int(server.stdout.readline())
-        places = systems(f"http://127.0.0.1:{port}", frame, args.parts, remote=True)
-        for name, work in chosen.items():
-            counts: dict[str, dict[str, int]] = {}
-
-            def fresh(key: str, opened: Callable[[], Any], work: Any = work, counts: Any = counts) -> Any:
-                fsspec.get_filesystem_class("http").clear_instance_cache()
-                _counts(port)
-                result = work(opened())
-                counts[key] = _counts(port)
-                return result
-
-            medians = timed(
-                {k: (lambda k=k, o=o, fresh=fresh: fresh(k, o)) for k, o in places.items()}, args.rounds
-            )
-            show(name, medians)
-            for key, count in counts.items():
-                print(" " * 18 + f"{key}: {count['requests']} requests, {count['bytes'] / 1e6:.2f} MB")
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def _counts(port: int) -> dict[str, int]:
-    """Return the requests and bytes since the last question."""
-    connection = http.client.HTTPConnection("127.0.0.1", port)
-    connection.request("GET", "/-counts")
-    counts: dict[str, int] = json.loads(connection.getresponse().read())
-    connection.close()
-    return counts
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ FAMILIES = {
     "import": "Importing, in fresh processes",
     "write": "Writing",
     "dask": "Dask",
-    "xarray": "xarray",
+    "xarray": "xarray, tables",
+    "grid": "xarray, N-D data",
     "columns": "The columns format, comparison workload",
     "columns_real": "The columns format, real tables",
     "colbin": "colbin: records, tables, columns",
@@ -56,6 +57,9 @@ COLOURS = {  # Okabe-Ito, told apart by colour-blind readers too; limits are hol
     "raw": "#b15928",
     "vortex": "#e69f00",
     "zarr": "#e69f00",
+    "zarr_default": "#f0e442",
+    "netcdf4": "#d55e00",
+    "h5netcdf": "#cc79a7",
     # codecs of the family colbin, which meet none of the above
     "msgspec_array": "#d55e00",
     "msgspec_struct": "#e69f00",
@@ -97,6 +101,8 @@ bytes a row; gathers take a fifth of the rows. Ratios carry over between machine
   is left when finding a row costs nothing, so what the layout and the pages of the file themselves cost.
 * `ours_samefile`: this library on the files that colstore wrote: reading apart from the writer's page layout.
 * `colstore`: version 0.5.1 with its cap on threads raised to all cores.
+* `zarr`: Zarr 3 without compression; `zarr_default`: with its own choice of a codec. `netcdf4` and `h5netcdf`:
+  uncompressed, through these libraries. N-D data are cut alike in all of them.
 
 In the plots each mark is a time relative to ours, on a logarithmic axis: marks to the right of the line are slower.
 """
@@ -222,7 +228,8 @@ def page(run: dict[str, Any] | None, plots: str) -> str:
         parts.append(
             f"Measured on {run['date']}: {machine['processor']}, {machine['cores']} cores, {machine['system']}; "
             f"{settings['rows']:,} rows, {settings['records']:,} records, {settings['shards']} files, "
-            f"{settings['rounds']} rounds; {run['compiler']}; {versions}. Machine gate {gate}{verdict}.\n"
+            + (f"grid {settings['grid']}, " if "grid" in settings else "")
+            + f"{settings['rounds']} rounds; {run['compiler']}; {versions}. Machine gate {gate}{verdict}.\n"
         )
         for group, rows in by_family(run["results"]).items():
             parts.append(

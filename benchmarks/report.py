@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ __all__ = [
     "GATE",
     "ZSTD",
     "Row",
+    "behind",
+    "different",
     "fallen",
     "load",
     "merge",
@@ -115,6 +117,26 @@ def missed(rows: Iterable[Row], targets: dict[str, float]) -> list[str]:
     ]
 
 
+def behind(rows: Iterable[Row], goals: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Return one line for each system that we are not as many times faster than as the goal of a workload says.
+
+    Parameters
+    ----------
+    goals : mapping
+        By workload: times by system. Systems that were not measured are passed over.
+    """
+    medians: dict[str, dict[str, float]] = {}
+    for row in rows:
+        medians.setdefault(row["workload"], {})[row["system"]] = row["median"]
+    return [
+        f"{workload}: {own[peer] / own['ours']:.3g} x {peer}, the goal is {goal:.3g}"
+        for workload, own in medians.items()
+        if own.get("ours")
+        for peer, goal in goals.get(workload, {}).items()
+        if peer in own and own[peer] < goal * own["ours"]
+    ]
+
+
 def load(file: Path) -> dict[str, Any] | None:
     """Return what was recorded, None when nothing was."""
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
@@ -126,6 +148,11 @@ def save(run: dict[str, Any], file: Path) -> None:
     text = json.dumps(head, indent=1)[:-2] + ',\n "results": [\n'
     text += ",\n".join("  " + json.dumps(row) for row in run["results"]) + "\n ]\n}\n"
     file.write_text(text, encoding="utf-8")
+
+
+def different(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Return whether two descriptions differ. What only one knows does not count: a setting that came later."""
+    return any(recorded[key] != now[key] for key in recorded.keys() & now.keys())
 
 
 def merge(recorded: dict[str, Any] | None, run: dict[str, Any]) -> dict[str, Any]:
@@ -140,7 +167,7 @@ def merge(recorded: dict[str, Any] | None, run: dict[str, Any]) -> dict[str, Any
     kept = [row for row in (recorded or {}).get("results", []) if row["workload"] not in measured]
     if kept and recorded is not None:
         for key in ("machine", "settings"):
-            if recorded[key] != run[key]:
+            if different(recorded[key], run[key]):
                 raise ValueError(
                     f"{len({row['workload'] for row in kept})} recorded workloads were not measured now, and belong to "
                     f"another {key}: {recorded[key]}, not {run[key]}; record all of them (no --only)"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from grid_family import START as GRID_START
 
 Columns = Mapping[str, np.ndarray]
 
@@ -48,6 +49,11 @@ class System:
     open_dataset: Any = None
     optimize: Any = None
     optimized: Any = None
+    write_grid: Any = None
+    open_grid: Any = None
+    append_grid: Any = None
+    is_durable = False  # what `write_grid` and `append_grid` did survives a loss of power
+    grid_suffix = ""  # of the files or folders that `write_grid` makes
     encoded_suffix = ""  # of the files that `encode` makes the bytes of
     imported = ""  # the package that a program imports to use it
     xarray_engine = ""  # the engine that its plug-in adds
@@ -137,6 +143,22 @@ class Ours(_Cstore):
 
         return xr.open_dataset(path, engine="colstore", chunks=chunks)
 
+    # N-D data: what `write_grid` takes, and `open_grid` returns, are Datasets of xarray.
+
+    grid_suffix = ".grid"
+    is_durable = True
+
+    def write_grid(self, dataset: Any, path: str, chunks: tuple[int, ...], *, growing: bool = False) -> None:
+        import colstore_io.integrations.xarray  # noqa: F401  # registers ds.colstore
+
+        dataset.colstore.to_colstore(path, encoding={"t": {"chunks": chunks}})
+
+    def append_grid(self, dataset: Any, path: str) -> None:
+        dataset.colstore.to_colstore(path, append_dim="time")
+
+    def open_grid(self, path: str, chunks: Any) -> Any:
+        return self.xarray_dataset(path, chunks)
+
     # The columns format: what `encode` takes and `read_encoded` returns are Arrow tables.
 
     encoded_suffix = ".abcd"
@@ -189,6 +211,7 @@ class OursFast(Ours):
     name = "ours_fast"
     write = write_records = compact = open = open_many = None
     encode = open_encoded = read_encoded = values_encoded = open_and_read = open_schema = open_dataset = None
+    write_grid = open_grid = append_grid = None
     imported = ""
     xarray_engine = ""
     mode = "fast"
@@ -203,6 +226,7 @@ class OursIndexed(Ours):
     name = "ours_indexed"
     compact = None
     encode = open_schema = open_dataset = optimize = optimized = None
+    write_grid = open_grid = append_grid = None
     imported = ""
     xarray_engine = ""
 
@@ -222,6 +246,7 @@ class OursSameFile(Ours):
     files_of = "colstore"
     write = write_records = compact = None
     encode = open_schema = open_dataset = optimize = optimized = None
+    write_grid = open_grid = append_grid = None
     imported = ""
     xarray_engine = ""
 
@@ -482,10 +507,12 @@ class ParquetZstd9(ParquetNone):
 
 
 class Zarr(System):
-    """Uncompressed Zarr arrays, chunks of a million rows; read through xarray."""
+    """Uncompressed Zarr arrays (format 3), tables in chunks of a million rows; read through xarray."""
 
     name = "zarr"
     suffix = ".zarr"
+    grid_suffix = ".zarr"
+    codec: dict[str, Any] = {"compressors": None}  # noqa: RUF012
 
     def __init__(self) -> None:
         import xarray
@@ -494,14 +521,109 @@ class Zarr(System):
         self.xr, self.zarr = xarray, zarr
 
     def write(self, columns: Columns, path: str) -> None:
-        shutil.rmtree(path, ignore_errors=True)
         n = len(next(iter(columns.values())))
-        dataset = self.xr.Dataset({name: ("row", values) for name, values in columns.items()})
-        encoding = {name: {"chunks": (min(n, 1 << 20),), "compressors": None} for name in columns}
+        self._write(_as_dataset(columns), path, {name: (min(n, 1 << 20),) for name in columns})
+
+    def _write(self, dataset: Any, path: str, chunks: Mapping[str, tuple[int, ...]]) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+        encoding = {name: {"chunks": own, **self.codec} for name, own in chunks.items()}
         dataset.to_zarr(path, encoding=encoding, zarr_format=3, consolidated=False)
 
     def xarray_dataset(self, path: str, chunks: Any) -> Any:
         return self.xr.open_zarr(path, chunks=chunks, consolidated=False)
+
+    def write_grid(self, dataset: Any, path: str, chunks: tuple[int, ...], *, growing: bool = False) -> None:
+        self._write(dataset, path, {"t": chunks})
+
+    def append_grid(self, dataset: Any, path: str) -> None:
+        dataset.to_zarr(path, append_dim="time", consolidated=False)
+
+    def open_grid(self, path: str, chunks: Any) -> Any:
+        return self.xarray_dataset(path, chunks)
+
+
+class ZarrDefault(Zarr):
+    """Zarr arrays with the codec that Zarr chooses."""
+
+    name = "zarr_default"
+    codec: dict[str, Any] = {}  # noqa: RUF012
+    write = None
+
+
+class _NetCdf(System):
+    """netCDF-4 files in the chunks of the others, uncompressed, read through xarray."""
+
+    grid_suffix = ".nc"
+
+    def __init__(self) -> None:
+        import xarray
+
+        self.xr = xarray
+
+    def _write(self, dataset: Any, path: str, chunks: Mapping[str, tuple[int, ...]], **options: Any) -> None:
+        encoding = {name: {"chunksizes": own} for name, own in chunks.items()}
+        dataset.to_netcdf(path, engine=self.name, encoding=encoding, **options)
+
+    def write_grid(self, dataset: Any, path: str, chunks: tuple[int, ...], *, growing: bool = False) -> None:
+        self._write(dataset, path, {"t": chunks}, unlimited_dims=["time"] if growing else [])
+
+    def open_grid(self, path: str, chunks: Any) -> Any:
+        return self.xr.open_dataset(path, engine=self.name, chunks=chunks)
+
+    def _append(self, file: Any, dataset: Any) -> None:
+        """xarray cannot append to netCDF: values are encoded by hand, in the units that it had chosen."""
+        time = file.variables["time"]
+        units = time.attrs["units"] if hasattr(time, "attrs") else time.units
+        step, _, start = units.partition(" since ")
+        origin = np.datetime64(start.replace(" ", "T"), "ns")
+        end = int((dataset["time"].values[0] - GRID_START) // np.timedelta64(1, "h")) + 1
+        time[end - 1 : end] = ((dataset["time"].values - origin) // np.timedelta64(1, step[0])).astype(
+            time.dtype
+        )
+        file.variables["t"][end - 1 : end] = dataset["t"].values
+
+
+class NetCdf4(_NetCdf):
+    name = "netcdf4"
+
+    def __init__(self) -> None:
+        super().__init__()
+        import netCDF4
+
+        self.netcdf = netCDF4
+
+    def append_grid(self, dataset: Any, path: str) -> None:
+        with self.netcdf.Dataset(path, "a") as file:
+            self._append(file, dataset)
+
+
+class H5NetCdf(_NetCdf):
+    name = "h5netcdf"
+    suffix = ".nc"
+
+    def __init__(self) -> None:
+        super().__init__()
+        import h5netcdf
+
+        self.h5netcdf = h5netcdf
+
+    def write(self, columns: Columns, path: str) -> None:
+        n = len(next(iter(columns.values())))
+        self._write(_as_dataset(columns), path, {name: (min(n, 1 << 20),) for name in columns})
+
+    def xarray_dataset(self, path: str, chunks: Any) -> Any:
+        return self.open_grid(path, chunks)
+
+    def append_grid(self, dataset: Any, path: str) -> None:
+        with self.h5netcdf.File(path, "a") as file:
+            file.resize_dimension("time", file.dimensions["time"].size + 1)
+            self._append(file, dataset)
+
+
+def _as_dataset(columns: Columns) -> Any:
+    import xarray as xr
+
+    return xr.Dataset({name: ("row", values) for name, values in columns.items()})
 
 
 SYSTEMS: dict[str, type[System]] = {
@@ -523,5 +645,8 @@ SYSTEMS: dict[str, type[System]] = {
         ParquetZstd3,
         ParquetZstd9,
         Zarr,
+        ZarrDefault,
+        NetCdf4,
+        H5NetCdf,
     )
 }

@@ -7,8 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import columns_tables
 import numpy as np
 from colbin_family import colbin_workloads
+from grid_family import GOALS, PEERS, GridData, GridWorkload, grid_workloads
 from limits import Outputs, compiled_rows, has_compiled_rows, known_rows, numpy_rows
 from measure import Job
 from probe import checksum, run_probe
@@ -25,6 +26,7 @@ __all__ = ["WORKLOADS", "Bench", "Workload"]
 
 
 SMALL_ROWS = 1000
+MANY_POINTS = 2_000_000
 
 
 def make_columns(n: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -45,8 +47,18 @@ def make_columns(n: int, seed: int = 0) -> dict[str, np.ndarray]:
 class Bench:
     """The data, the selectors and the files of one run."""
 
-    def __init__(self, rows: int, root: Path, *, records: int, shards: int, data: Path | None = None) -> None:
+    def __init__(
+        self,
+        rows: int,
+        root: Path,
+        *,
+        records: int,
+        shards: int,
+        grid: tuple[int, int, int] = (1000, 180, 360),
+        data: Path | None = None,
+    ) -> None:
         self.n, self.root, self.records, self.shards = rows, root, records, shards
+        self.grid = GridData(grid, root)
         self.data = data
         self._tables: dict[str, Any] = {}
         self._encoded: dict[tuple[str, str], Any] = {}
@@ -65,6 +77,11 @@ class Bench:
     @cached_property
     def names(self) -> list[str]:
         return list(self.columns)
+
+    @cached_property
+    def many_points(self) -> np.ndarray:
+        """Two million rows in no order, whatever the size of the table."""
+        return np.random.default_rng(3).integers(0, self.n, MANY_POINTS)
 
     def scratch(self, name: str) -> str:
         return str(self.root / name)
@@ -169,7 +186,8 @@ class Workload:
         What `call` gets: an open handle ("file", "records", "shards"), paths ("path", "record_path", "shard_paths",
         "thousand_paths", "alone_path"), or nothing ("none"). "records", "shards" and their paths may end in
         "_irregular": unequal sizes. Of a table of the columns family: the Arrow data ("table:NAME"), an open handle of
-        its encoded bytes ("encoded:NAME"), a path ("encoded_path:NAME").
+        its encoded bytes ("encoded:NAME"), a path ("encoded_path:NAME"). Of N-D data: see `GridWorkload`, with the
+        layout behind the colon ("grid_open:tile").
     call : callable (system, source, bench) -> result
     want : callable (bench) -> expected result, or None
     limit : callable (bench) -> anything, the same work by NumPy on arrays in memory; None where there is no such
@@ -180,6 +198,8 @@ class Workload:
     prepare : callable (system, bench), untimed, before each call
     target : float or None
         What our ratio to Parquet with zstd must not pass.
+    goals : mapping of str to float
+        How many times faster than these systems we should be.
     unit : {"s", "x result", "B/row", "bytes"}
         Of the samples. "B/row" and "bytes": of one row. "x result": bytes for each byte of the result; `call` checks
         its result itself.
@@ -200,6 +220,7 @@ class Workload:
     can_limit_c: Callable[[Bench], bool] | None = None
     known: tuple[Callable[[Bench], np.ndarray], Callable[[Bench], list[str]]] | None = None
     prepare: Callable[[System, Bench], Any] | None = None
+    goals: Mapping[str, float] = field(default_factory=dict)
     unit: str = "s"
     measures_itself: bool = False
     target: float | None = None
@@ -592,31 +613,42 @@ _add_dask(
 
 
 def _add_xarray(
-    name: str, call: Callable[[Any, Bench], Any], want: Any, limit: Any = None, chunks: Any = None
+    name: str,
+    call: Callable[[Any, Bench], Any],
+    want: Any,
+    limit: Any = None,
+    chunks: Any = None,
+    **goals: float,
 ) -> None:
     def run(system: System, path: str, bench: Bench) -> Any:
         with system.xarray_dataset(path, chunks) as dataset:
             return _threads(lambda: call(dataset, bench))
 
-    add("xarray_" + name, "xarray", "xarray_dataset", "path", run, want, limit)
+    add("xarray_" + name, "xarray", "xarray_dataset", "path", run, want, limit, goals=goals)
 
 
-_add_xarray("open", lambda ds, b: None, None)
-_add_xarray("open_chunks", lambda ds, b: None, None, None, {})
+_add_xarray("open", lambda ds, b: None, None, zarr=2.5)
+_add_xarray("open_chunks", lambda ds, b: None, None, None, {}, zarr=3.0)
 _add_xarray(
     "slice",
     lambda ds, b: ds["a"].isel(row=slice(b.low, b.high)).values,
     lambda b: b.columns["a"][b.low : b.high],
     lambda b: b.columns["a"][b.low : b.high].copy(),
+    zarr=3.0,
 )
 _add_xarray(
-    "point", lambda ds, b: float(ds["a"].isel(row=b.low).values), lambda b: float(b.columns["a"][b.low])
+    "point",
+    lambda ds, b: float(ds["a"].isel(row=b.low).values),
+    lambda b: float(b.columns["a"][b.low]),
+    zarr=4.0,
 )
 _add_xarray(
     "points",
-    lambda ds, b: ds["a"].isel(row=b.index).values,
-    lambda b: b.columns["a"][b.index],
-    lambda b: b.columns["a"][b.index],
+    lambda ds, b: ds["a"].isel(row=b.many_points).values,
+    lambda b: b.columns["a"][b.many_points],
+    lambda b: b.columns["a"][b.many_points],
+    zarr=7.0,
+    h5netcdf=100.0,
 )
 _add_xarray(
     "mean",
@@ -624,7 +656,30 @@ _add_xarray(
     lambda b: float(b.columns["a"].mean()),
     lambda b: b.columns["a"].mean(),
     {},
+    zarr=1.8,
 )
+
+
+def _add_grid(name: str, layout: str, work: GridWorkload) -> None:
+    def with_data(call: Callable[[GridData], Any] | None) -> Callable[[Bench], Any] | None:
+        return None if call is None else lambda b: call(b.grid)
+
+    prepare = work.prepare
+    add(
+        f"grid_{layout}_{name}",
+        "grid",
+        work.needs,
+        work.source if work.source == "none" else f"{work.source}:{layout}",
+        lambda s, source, b: work.call(s, source, b.grid),
+        with_data(work.want),
+        with_data(work.limit),
+        prepare=None if prepare is None else lambda s, b: prepare(s, b.grid),
+        goals=dict.fromkeys(PEERS, GOALS.get(name, 1.0)),
+    )
+
+
+for _name, _layout, _work in grid_workloads():
+    _add_grid(_name, _layout, _work)
 
 
 # The columns format beside Parquet: everything in memory, results are Arrow tables, handles are open before a read.

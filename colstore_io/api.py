@@ -17,12 +17,14 @@ from .layouts import candidate_layouts
 from .opening import OpenOptions, is_buffer, open_source
 from .storage import IOStats
 from .tables import Dataset, Reader, Table
-from .writing import compaction, encoded_update, shards
+from .writing import compaction, encoded_update, manifest, shards
 from .writing import encoding as encoded
 from .writing import writer as writing
 from .writing.appender import Appender
+from .writing.directory_compaction import compact_directory
 from .writing.indexing import index
 from .writing.manifest import vacuum
+from .writing.progress import parse_byte_size
 from .writing.publish import resolve_target
 
 __all__ = [
@@ -425,12 +427,13 @@ def append(directory: Any, data: Any, **options: Any) -> Path | str:
     Parameters
     ----------
     directory : path or URL
-        Of a directory, which is made if it does not exist, or of an existing local file of an encoded format.
+        Of a directory, which is made if it does not exist, or of an existing local file of an encoded format. The shard
+        is of the format of the files that are there; in a new directory, of the one that ``format=`` or ``name=`` say.
     data : table, stream, path, or open reader or dataset
         Anything that `store` takes.
     **options
-        Of `writing.shards.append` for a directory (``name=``, ``statistics=``, ``strings=``, ...); of the format's
-        encoder for a file.
+        Of `writing.shards.append` for a directory (``name=``, ``format=``, ``statistics=``, ``strings=``, ... and those
+        of the format's encoder); of the format's encoder for a file.
 
     Returns
     -------
@@ -446,7 +449,7 @@ def append(directory: Any, data: Any, **options: Any) -> Path | str:
     """
     if _is_encoded(directory):
         return encoded_update.append_encoded(directory, data, **options)
-    return shards.append(directory, data, **options)
+    return shards.append(directory, data, open_table=open, **options)
 
 
 def _is_encoded(path: Any) -> bool:
@@ -458,23 +461,89 @@ def compact(
     path: Any,
     out: Any = None,
     *,
+    shard_bytes: int | str | None = None,
     show_progress: bool | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    **encoder_options: Any,
 ) -> Path | str:
-    """Merge the records of a file into one, in place or into `out`, and return the path written.
+    """Merge the records of a file into one, in place or into `out`, or small files of a directory into few.
 
-    Statistics are dropped, attributes stay. Open readers keep the old file. Of a grid container (N-D data, a directory)
-    the files are merged, in place: see `colstore_io.grid.compact_grid`.
+    Parameters
+    ----------
+    path : path or URL
+        A `.cstore` file, or a directory of files of any format.
+    out : path or URL, optional
+        Write here and leave `path` as it is. Of a directory this makes one file, as `concat` does.
+    shard_bytes : int or str, optional
+        Of a directory: files are merged up to this size, 256 MiB by default.
+    show_progress : bool, optional
+    storage_options : mapping, optional
+    **encoder_options
+        Of the format of the files of a directory, if it is an encoded one.
+
+    Returns
+    -------
+    Path or str
+        The path written.
+
+    Raises
+    ------
+    WriterLockedError
+        If a writer is at work on the file or directory.
+    CommitConflictError
+        If somebody else has replaced the files of the directory that were being merged.
+
+    Notes
+    -----
+    Of a file, statistics are dropped and attributes stay; open readers keep the old file. The merged files of a
+    directory are its next generation: no file is removed before `vacuum`, and open readers go on reading the
+    old generation. Of a grid container (N-D data) see `colstore_io.grid.compact_grid`.
     """
-    if out is None and isinstance(path, (str, os.PathLike)) and os.path.isdir(path):
+    directory = _directory(path, storage_options)
+    if directory is None:
+        for name in ("shard_bytes", *encoder_options):
+            if name != "shard_bytes" or shard_bytes is not None:
+                raise TypeError(f"{name}= is about directories, and {path} is a file")
+        return compaction.compact_file(
+            path, out, show_progress=show_progress, storage_options=storage_options
+        )
+    newest = manifest.newest_generation(directory)
+    if out is not None:
+        if encoder_options or shard_bytes is not None:
+            raise TypeError(
+                "one file of a directory is what concat() and store() make; they take options of formats"
+            )
+        concat([path], out, storage_options=storage_options).close()
+        return resolve_target(out, storage_options=storage_options).result
+    if newest is not None and newest.kind == "grid":
         from .grid import compact_grid
-        from .grid.container import generation_at
 
-        _, generation = generation_at(path)
-        if generation is not None and generation.kind == "grid":
-            compact_grid(path)
-            return Path(os.fspath(path))
-    return compaction.compact_file(path, out, show_progress=show_progress, storage_options=storage_options)
+        compact_grid(path, storage_options=storage_options)
+        return resolve_target(path, storage_options=storage_options).result
+    options: dict[str, Any] = dict(encoder_options)
+    if shard_bytes is not None:
+        options["shard_bytes"] = shard_bytes if isinstance(shard_bytes, int) else parse_byte_size(shard_bytes)
+    compact_directory(path, _opened, storage_options=storage_options, **options)
+    return resolve_target(path, storage_options=storage_options).result
+
+
+def _directory(path: Any, storage_options: Mapping[str, Any] | None) -> storage.Location | None:
+    """Return the location of a directory, None for what is none."""
+    if not isinstance(path, (str, os.PathLike)):
+        return None
+    target = resolve_target(path, storage_options=storage_options)
+    if target.local_path is not None:
+        return manifest.directory_location(target.local_path) if os.path.isdir(target.local_path) else None
+    if storage.resolve(path, storage_options=storage_options).kind != "directory":
+        return None
+    return target.location
+
+
+def _opened(locations: Sequence[storage.Location]) -> Dataset:
+    """Open the files of a directory that are to be merged."""
+    if locations[0].local_path is not None:
+        return Dataset([f"{location.local_path}" for location in locations])
+    return Dataset([location.path for location in locations], filesystem=locations[0].filesystem())
 
 
 def concat(

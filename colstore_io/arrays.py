@@ -3,7 +3,7 @@
 Arrow lays out a column as a validity bitmap plus value buffers; a stored column is one run of fixed-width
 values plus, when it is nullable, one byte per row of validity (cstore.md 4.2). Everything here goes from the
 second to the first with whole-buffer operations: fixed-width values are shared, booleans and validity are
-packed to bits, text is transcoded in blocks of rows. No Python object is made per value. The other direction
+packed to bits, text is transcoded by a kernel. No Python object is made per value. The other direction
 is `ingest_arrow.py`. pyarrow is imported when a function first needs it.
 """
 
@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from . import threads
 from .errors import UnsupportedFeatureError
 from .fields import Field, native
+from .kernels import fixed_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -166,77 +168,29 @@ def row_blocks(n_rows: int, width: int) -> Iterator[slice]:
         yield slice(start, min(n_rows, start + rows))
 
 
-def _selected(matrix: NDArray[Any], lengths: NDArray[np.int64]) -> NDArray[Any]:
-    """Return the first ``lengths[i]`` items of each row ``i``, flattened in row order."""
-    return matrix[np.arange(matrix.shape[1]) < lengths[:, None]]
-
-
-def _text_of_unicode(
-    name: str, block: NDArray[Any], lengths: NDArray[np.int64], *, exact: bool
-) -> tuple[bytes, NDArray[np.int64]]:
-    """UTF-8 bytes of a block of UCS-4 rows (shape (k, n), uint32), and the byte length of each row.
-
-    Dropping every NUL is the fast way to drop the padding. It is right when as many characters are left as the
-    rows hold; `exact` says that a row has characters that are not to be seen, so counting proves nothing.
-    """
-    total = lengths.sum()
-    if block.max(initial=0) < 0x80:
-        data = b"" if exact else block.astype(np.uint8).tobytes().translate(None, b"\0")
-        if len(data) != total:  # a NUL inside a value
-            data = _selected(block, lengths).astype(np.uint8).tobytes()
-        return data, lengths
-    try:
-        data = _utf8_of_codes(_selected(block, lengths) if exact else block)
-        if not exact:
-            data = data.translate(None, b"\0")
-        starts = _character_starts(data)
-        if len(starts) - 1 != total:
-            data = _utf8_of_codes(_selected(block, lengths))
-            starts = _character_starts(data)
-    except UnicodeError:
-        raise UnsupportedFeatureError(
-            f"column {name!r} holds a lone surrogate or a code point above U+10FFFF, "
-            "which UTF-8 (Arrow, pandas) cannot hold"
-        ) from None
-    return data, np.diff(starts[np.cumsum(lengths)], prepend=0)
-
-
-def _utf8_of_codes(codes: NDArray[Any]) -> bytes:
-    return codes.astype("<u4", copy=False).tobytes().decode("utf-32-le").encode("utf-8")
-
-
-def _character_starts(data: bytes) -> NDArray[np.int64]:
-    """Return the byte position of every character of UTF-8 `data`, and its length at the end."""
-    starts = np.flatnonzero((np.frombuffer(data, np.uint8) & 0xC0) != 0x80)
-    return np.append(starts, len(data))
-
-
 def _text_buffers(
     field: Field, values: NDArray[Any], present: NDArray[Any] | None
-) -> tuple[NDArray[np.int64], bytearray]:
-    """Return offsets (int64, length n + 1) and data of a fixed-width text column without its padding."""
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Return offsets (int64, length n + 1) and data of a fixed-width text column without its padding.
+
+    Whatever a foreign writer left under a null is not a value.
+    """
     n_rows = len(values)
     offsets = np.zeros(n_rows + 1, np.int64)
-    data = bytearray()
-    item = np.dtype(np.uint32 if values.dtype.kind == "U" else np.uint8)
-    width = values.dtype.itemsize // item.itemsize
-    matrix = values.view(item).reshape(n_rows, width)
-    for rows in row_blocks(n_rows, width):
-        lengths = np.strings.str_len(values[rows]).astype(np.int64, copy=False)
-        exact = False
-        if present is not None:  # whatever a foreign writer left under a null is not a value
-            hidden = (present[rows] == 0) & (lengths > 0)
-            exact = bool(hidden.any())
-            lengths[hidden] = 0
-        if item.itemsize == 4:
-            part, lengths = _text_of_unicode(field.name, matrix[rows], lengths, exact=exact)
-        else:
-            part = b"" if exact else matrix[rows].tobytes().translate(None, b"\0")
-            if len(part) != lengths.sum():  # a NUL inside a value
-                part = _selected(matrix[rows], lengths).tobytes()
-        data += part
-        offsets[rows.start + 1 : rows.stop + 1] = lengths
-    np.cumsum(offsets, out=offsets)
+    itemsize = 4 if values.dtype.kind == "U" else 1
+    width = values.dtype.itemsize // itemsize
+    if not n_rows or not width:
+        return offsets, np.empty(0, np.uint8)
+    rows = values.view(np.uint8)
+    with threads.lease(threads.wanted_threads(rows.size // 8, 0)) as granted:
+        bad = fixed_text.text_offsets(rows, width, itemsize, offsets, present, threads=granted)
+        if bad >= 0:
+            raise UnsupportedFeatureError(
+                f"column {field.name!r} holds a lone surrogate or a code point above U+10FFFF, "
+                "which UTF-8 (Arrow, pandas) cannot hold"
+            )
+        data = np.empty(int(offsets[-1]), np.uint8)
+        fixed_text.write_text(rows, width, itemsize, offsets, data, threads=granted)
     return offsets, data
 
 
@@ -263,7 +217,7 @@ def _plain_array(field: Field, values: NDArray[Any], validity: NDArray[Any] | No
             else:  # 32-bit offsets do not reach: hand out the wide twin rather than fail
                 target = pa.large_string() if pa.types.is_string(target) else pa.large_binary()
         array = pa.Array.from_buffers(
-            target, n_rows, [bitmap, _byte_buffer(offsets), pa.py_buffer(data)], null_count=null_count
+            target, n_rows, [bitmap, _byte_buffer(offsets), _byte_buffer(data)], null_count=null_count
         )
         if values.dtype.kind == "S" and field.logical in TEXT_LOGICAL and not is_utf8(data, offsets):
             # An invalid array would crash or mislead whatever reads it later.
@@ -283,7 +237,7 @@ def _plain_array(field: Field, values: NDArray[Any], validity: NDArray[Any] | No
     return pa.Array.from_buffers(target, n_rows, [bitmap, body], null_count=null_count)
 
 
-def is_utf8(data: bytes | bytearray | memoryview, offsets: NDArray[Any]) -> bool:
+def is_utf8(data: bytes | bytearray | memoryview | NDArray[np.uint8], offsets: NDArray[Any]) -> bool:
     """Tell whether every value ``data[offsets[i] : offsets[i + 1]]`` is UTF-8 on its own.
 
     Offsets are absolute positions in `data`, shape (n + 1,), non-decreasing.

@@ -27,7 +27,7 @@ from .kernels import compare
 from .kernels import segments as kernels
 from .kernels.shortcuts import QuickColumn
 from .plan import NO_VALIDITY, DatasetPlan, Part
-from .storage import HEAD_BYTES, ByteFile, IOStats, LocalFile, LocalFiles
+from .storage import HEAD_BYTES, ByteFile, IOStats, LocalFile, LocalFiles, MemoryFile
 
 __all__ = ["BlockTable", "DatasetPlan", "Part", "Source"]
 
@@ -252,6 +252,19 @@ class Source:
                 file.map(entry.committed_end) for file, entry in zip(self.files, self.plan.files, strict=True)
             )
         return maps
+
+    def refuse_overlap(self, out: Sequence[NDArray[Any]]) -> None:
+        """Raise `ValueError` where an output is part of a file in memory: what is read would change what is to be read.
+
+        Files on disk are mapped read-only by ourselves, where no array of a caller's can be.
+        """
+        if not isinstance(self.files, tuple):
+            return
+        for file in self.files:
+            if isinstance(file, MemoryFile):
+                memory = file.map(file.size)
+                if memory is not None and any(np.may_share_memory(target, memory) for target in out):
+                    raise ValueError(f"out overlaps the memory of {file.spelling}, which is read from")
 
     def check_sizes(self, first_row: int = 0, row_stop: int | None = None) -> None:
         """Raise `FormatError` if a mapped file was cut below its committed end by another program.
@@ -485,14 +498,16 @@ class Source:
         return {"minimum": bound, "maximum": bound, "usable": usable}
 
     def null_counts_of(self, name: str) -> NDArray[np.int64] | None:
-        """Return the number of nulls of a column per segment, None where a file does not say."""
-        counts = []
-        for statistics, n_segments in zip(self.statistics, self._segments_of_file, strict=True):
-            if statistics is not None and name in statistics.nulls:
-                counts.append(statistics.nulls[name])
-            elif n_segments:
-                return None
-        return np.concatenate(counts) if counts else None
+        """Return the number of nulls of a column per segment, -1 where a file does not say; None where none does."""
+        known = self.statistics
+        if not any(s is not None and name in s.nulls for s in known):
+            return None
+        return np.concatenate(
+            [
+                np.full(n_segments, -1) if s is None or name not in s.nulls else s.nulls[name]
+                for s, n_segments in zip(known, self._segments_of_file, strict=True)
+            ]
+        )
 
     @cached_property
     def _segments_of_file(self) -> list[int]:

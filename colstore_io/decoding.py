@@ -87,6 +87,8 @@ def read_columns(
         If a row is out of range; nothing was read or written then.
     FormatError
         If a chunk is damaged, naming file, segment and column. A given `out` is unspecified then.
+    ValueError
+        If `out` overlaps memory that is read from; nothing is written then.
 
     Notes
     -----
@@ -94,6 +96,8 @@ def read_columns(
     range the decoded segments of one wave; besides, what the source keeps of chunks that are read in part again and
     again (``config.get_decoded_cache_bytes()``, 32 MiB).
     """
+    if out is not None:
+        source.refuse_overlap([target for target in out if target is not None])
     if isinstance(rows, Range) and rows.covers(source.n_rows):
         found = _ready_columns(source, positions, out, allocate)
         rest = [number for number in range(len(positions)) if number not in found]

@@ -103,6 +103,8 @@ def read(
         If a row is out of range. A given `out` is untouched then.
     FormatError
         If a file is shorter than its committed size by now.
+    ValueError
+        If `out` does not fit, or overlaps memory that is read from; nothing is written then.
 
     Notes
     -----
@@ -112,6 +114,8 @@ def read(
     parts = tuple(parts)
     if source.encoded:
         return _decoded(source, rows, parts, out)
+    if out is not None:
+        source.refuse_overlap(out)
     if isinstance(rows, Index) and out is not None:
         if any(np.may_share_memory(target, rows.rows) for target in out):
             rows = Index(rows.rows.copy(), checked=rows.checked)  # else it would change while it is read

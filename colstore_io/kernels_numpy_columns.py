@@ -1,4 +1,4 @@
-"""The kernels of `kernels.decode` and `kernels.inflate` in NumPy and plain Python: what they mean, to test and to read.
+"""The kernels of `kernels.decode` in NumPy and plain Python: what they mean, for tests and for reading.
 
 Same names, arguments and results. Not for use on large data: values of variable length are handled one by one.
 """
@@ -6,15 +6,12 @@ Same names, arguments and results. Not for use on large data: values of variable
 from __future__ import annotations
 
 import struct
-import zlib
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "FixedBlocks",
     "PackedReader",
     "PlainReader",
     "bools",
@@ -22,7 +19,6 @@ __all__ = [
     "delta",
     "expand",
     "first_not_utf8",
-    "inflate",
     "lzw",
     "measure_entries",
     "offset_table",
@@ -239,55 +235,6 @@ def lzw(source: Any, out: NDArray[np.uint8]) -> int:
             if len(table) + 258 == limit and width < 12:
                 width, limit = width + 1, limit * 2
         previous = value
-
-
-def inflate(source: Any, out: NDArray[np.uint8]) -> int:
-    stream = zlib.decompressobj(-15)
-    try:
-        found = stream.decompress(bytes(source), len(out) + 1)
-        if not stream.eof and len(found) <= len(out):
-            found += stream.decompress(stream.unconsumed_tail, 1)
-    except zlib.error:
-        return -2
-    out[: len(found)] = _bytes(found)[: len(out)]
-    if len(found) > len(out):
-        return -3
-    return len(found) if stream.eof else -1
-
-
-class FixedBlocks:
-    def __init__(
-        self,
-        data: Any,
-        stored: NDArray[np.int64],
-        raw: NDArray[np.int64],
-        width: int,
-        deflated: bool,
-        differences: bool,
-    ) -> None:
-        self._data, self._stored, self._raw = bytes(data), stored.tolist(), raw.tolist()
-        self._width, self._deflated, self._differences = width, deflated, differences
-        self.n_blocks, self.raw_bytes = len(raw), int(raw.sum())
-        self.n_values = self.raw_bytes // (8 if differences else width)
-        self.deflated_bytes = int(stored.sum()) if deflated else 0
-
-    def read(self, out: NDArray[np.uint8], threads: int) -> int:
-        stream = np.empty(self.raw_bytes, np.uint8)
-        starts = accumulate(self._stored, initial=0)
-        places = accumulate(self._raw, initial=0)
-        for number, (at, stored, place, raw) in enumerate(
-            zip(starts, self._stored, places, self._raw, strict=False)
-        ):
-            block, target = self._data[at : at + stored], stream[place : place + raw]
-            if not self._deflated:
-                target[:] = _bytes(block)
-            elif inflate(block, target) != raw:
-                return number
-        if self._differences:
-            delta(stream, out, self._width)
-        else:
-            out[:] = stream
-        return -1
 
 
 # ----------------------------------------------------------------------------------------------------------

@@ -23,17 +23,21 @@ from .formats import ReadOptions, ShardMeta
 from .plan import OnMismatch, build_plan
 from .storage import ByteFile, HeadBlock, IOStats, LocalFiles, Location
 from .writing import manifest
+from .writing.manifest_layout import shard_metas
 
 __all__ = ["OpenOptions", "Opened", "is_buffer", "open_locations", "open_paths", "open_raw", "open_source"]
 
-_READ_DEFAULTS = ("strict", False, None, None, None)
+_READ_DEFAULTS = ("strict", False, None, None, None, True)
 _DATA_SUFFIXES = storage.DATA_SUFFIXES
 _GENERATION = re.compile(r"_colstore-\d{8}\.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenOptions:
-    """The options of `open`, checked. Picklable; ``storage_options`` are kept out of representations."""
+    """The options of `open`, checked. Picklable; ``storage_options`` are kept out of representations.
+
+    ``statistics=False``, which `open` does not offer, leaves them in the files until somebody asks for them.
+    """
 
     storage_options: Mapping[str, Any] | None = None
     filesystem: Any = None
@@ -50,13 +54,16 @@ class OpenOptions:
     errors: str = "strict"
     max_rows: int | None = None
     max_decoded_bytes: int | None = None
+    statistics: bool = True
 
     @property
     def reading(self) -> ReadOptions:
         """The options that formats with encoded columns look at."""
-        if (self.errors, self.strict, self.table, self.max_rows, self.max_decoded_bytes) == _READ_DEFAULTS:
+        limits = (self.max_rows, self.max_decoded_bytes)
+        if (self.errors, self.strict, self.table, *limits, self.statistics) == _READ_DEFAULTS:
             return formats.READ_DEFAULTS
         given: dict[str, Any] = {"strict": self.strict, "table": self.table, "errors": self.errors}
+        given["statistics"] = self.statistics
         if self.max_rows is not None:
             given["max_rows"] = self.max_rows
         if self.max_decoded_bytes is not None:
@@ -168,8 +175,11 @@ def open_source(path: Any, options: OpenOptions) -> Opened:
     if plain is not None:
         with contextlib.suppress(OSError):  # a folder, a pattern, or nothing: asked about below
             return Opened(open_locations((plain,), options), "file", (path,))
-    kind, locations, partitions = _locate(path, options)
-    source = open_locations(locations, options)
+    kind, locations, generation = _locate(path, options)
+    source = None if generation is None else _source_of_generation(generation, locations, options)
+    if source is None:
+        source = open_locations(locations, options)
+    partitions = () if generation is None else _partitions(generation)
     if len(partitions) == len(source.files):  # else an empty file was skipped
         source.partitions = partitions
     return Opened(source, kind, tuple(x.spelling for x in locations))
@@ -232,11 +242,9 @@ def is_stream_object(source: object) -> bool:
     return hasattr(source, "read") and hasattr(source, "seek") and not hasattr(source, "fs")
 
 
-_Partitions = tuple[Mapping[str, Any] | None, ...]
-"""For each file, what a manifest says that its folders stand for; empty without a manifest."""
-
-
-def _locate(path: Any, options: OpenOptions) -> tuple[str, Sequence[Location], _Partitions]:
+def _locate(
+    path: Any, options: OpenOptions
+) -> tuple[str, Sequence[Location], manifest.GenerationManifest | None]:
     if not isinstance(path, (str, os.PathLike)) and not hasattr(path, "fs"):
         raise TypeError(
             f"open() accepts a path, URL, bytes, a binary file object or a list, got {type(path).__name__}"
@@ -247,20 +255,46 @@ def _locate(path: Any, options: OpenOptions) -> tuple[str, Sequence[Location], _
         if _GENERATION.fullmatch(location.path.rpartition("/")[2]):
             generation = manifest.read_generation(location)
             manifest.check_table(generation, location.spelling)
-            return "dataset", manifest.member_locations(generation, location), _partitions(generation)
-        return "file", found.locations, ()
+            return "dataset", manifest.member_locations(generation, location), generation
+        return "file", found.locations, None
     if found.kind == "directory" and found.root is not None and not options.ignore_manifest:
         # The listing that found the members has told whether there is a manifest at all.
         names = (location.path.rpartition("/")[2] for location in found.hidden)
         known = any(_GENERATION.fullmatch(name) for name in names)
-        newest = manifest.newest_table(found.root) if known else None
+        newest = manifest.newest_table(found.root, found.hidden) if known else None
         if newest is not None:
-            return "dataset", manifest.member_locations(newest, found.root), _partitions(newest)
-    return "dataset", found.locations, ()
+            listed = {location.path: location for location in found.locations}
+            members = manifest.member_locations(newest, found.root)
+            return "dataset", [listed.get(member.path, member) for member in members], newest
+    return "dataset", found.locations, None
 
 
-def _partitions(generation: manifest.GenerationManifest) -> _Partitions:
+def _partitions(generation: manifest.GenerationManifest) -> tuple[Mapping[str, Any] | None, ...]:
+    """Return for each file what its folders stand for; nothing where there are no folders."""
     return tuple(entry.partition for entry in generation.files) if generation.partition_on else ()
+
+
+def _source_of_generation(
+    generation: manifest.GenerationManifest, locations: Sequence[Location], options: OpenOptions
+) -> Source | None:
+    """Return the source of objects that their manifest describes, without a request; None where it has to be looked at.
+
+    Only of files under names that no writer draws twice, and whose sizes in the listing are those of the manifest: what
+    it says of them is then what their headers say. Files on this machine are looked at: that costs nothing.
+    """
+    if not locations or not all(
+        location.size == entry.size and manifest.has_own_name(entry.path)
+        for location, entry in zip(locations, generation.files, strict=True)
+    ):
+        return None
+    files = storage.listed_files(locations, IOStats())
+    if files is None:
+        return None
+    metas = shard_metas(generation, [location.spelling for location in locations])
+    if metas is None:
+        return None
+    plan = build_plan(metas, on_mismatch=options.on_mismatch)
+    return Source(plan, files, metas=metas, backend=options.backend, max_workers=options.max_workers)
 
 
 def open_locations(locations: Sequence[Location], options: OpenOptions) -> Source:

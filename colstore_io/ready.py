@@ -93,6 +93,8 @@ def read_whole(source: Source, part: Part, out: NDArray[Any] | None) -> NDArray[
     ready = ready_column(source, part)
     if ready is None:
         return None
+    if out is not None:
+        source.refuse_overlap([out])
     source.check_sizes()
     return ready.read(source, out)
 

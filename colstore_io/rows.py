@@ -370,14 +370,16 @@ def _may_match(
     statistics = {}
     for name in predicate.columns:
         found = statistics_of(name)
-        if found is None:
-            continue
         field = schema[name]
-        if field.variable:
-            found = _text_bounds(found)
         companion = None if field.validity is None else statistics_of(field.validity)
         if companion is None and field.optional and null_counts_of is not None:
             companion = _as_companion(null_counts_of(name), rows)
+        if found is None:
+            if companion is None:
+                continue
+            found = {"minimum": np.zeros(n), "maximum": np.zeros(n), "usable": np.zeros(n, np.bool_)}
+        elif field.variable:
+            found = _text_bounds(found)
         statistics[name] = ColumnStatistics(
             found["minimum"],
             found["maximum"],
@@ -416,4 +418,4 @@ def _as_companion(
     """Return what counts of nulls say in the form of a validity companion's bounds."""
     if nulls is None or rows is None:
         return None
-    return {"minimum": nulls == 0, "maximum": nulls < rows, "usable": np.ones(len(nulls), np.bool_)}
+    return {"minimum": nulls == 0, "maximum": nulls < rows, "usable": nulls >= 0}

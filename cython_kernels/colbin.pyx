@@ -11,7 +11,7 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyBy
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport PyObject, PyTypeObject
-from libc.stdint cimport int16_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from colstore_io.errors import FormatError
@@ -37,8 +37,11 @@ cdef extern from "record_encode.h":
         PyObject *owner
         cb_field *fields
         int16_t by_key[256]
+        uint64_t keys[4]
+        int wide
     ctypedef struct cb_path:
         int n
+        PyObject *tail
     ctypedef cb_plan *(*cb_plan_pointer)(PyObject *)
     ctypedef struct cb_writer:
         uint8_t *data
@@ -53,11 +56,12 @@ cdef extern from "record_encode.h":
     void cb_writer_open(cb_writer *w)
     void cb_writer_close(cb_writer *w)
     int cb_write_record(cb_writer *w, const cb_plan *plan, PyObject *object, int depth)
-    int cb_locate(const cb_path *path) except -1
+    int cb_locate(cb_path *path) except -1
     object cb_path_text(const cb_path *path)
     int cb_pending() except -1
     Py_ssize_t cb_slot_offset(PyTypeObject *type, PyObject *descriptor)
     int cb_is_plain(PyTypeObject *type)
+    void cb_settle_field(cb_field *f)
     int cb_share_ints() except -1
 
 cdef extern from "record_decode.h":
@@ -70,10 +74,21 @@ cdef extern from "record_decode.h":
         cb_plan **structs
         Py_ssize_t n_structs
         cb_path path
+    void cb_reader_open(cb_reader *r, const uint8_t *p, Py_ssize_t n, cb_plan **structs, Py_ssize_t n_structs)
+    PyObject *cb_read_root(cb_reader *r, const cb_plan *plan, const uint8_t *p, const uint8_t *end, int k8)
     PyObject *cb_read_record(cb_reader *r, const cb_plan *plan, const uint8_t *p, const uint8_t *end, int k8, int depth)
 
+cdef extern from "method_entry.h":
+    ctypedef PyObject *(*method_entry)(PyObject *codec, PyObject *const *args, Py_ssize_t n_args, PyObject *names) except NULL
+    method_entry method_entry_put(PyTypeObject *type, const char *name, method_entry entry)
+
 cdef extern from "Python.h":
-    void Py_DECREF_object "Py_DECREF"(PyObject *)
+    void decref "Py_DECREF"(PyObject *)
+    void clear "Py_CLEAR"(PyObject *)
+    bint is_bytes "PyBytes_CheckExact"(PyObject *)
+    const uint8_t *bytes_of "(const unsigned char *)PyBytes_AS_STRING"(PyObject *)
+    Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *)
+    PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *, Py_ssize_t)
 
 SLOTS = CB_MODE_SLOTS
 ATTRIBUTES = CB_MODE_ATTRIBUTES
@@ -82,9 +97,6 @@ DICT = CB_MODE_DICT
 ENVELOPE = CB_MODE_ENVELOPE
 
 cb_share_ints()
-
-cdef int64_t DEFAULT_ROWS = 1 << 22
-cdef int64_t DEFAULT_CELLS = 1 << 24
 
 
 def slot_offset(cls, descriptor):
@@ -165,6 +177,9 @@ cdef class Plan:
             f.wire_name = <PyObject *>wire_name
             f.zero = <PyObject *>zero if shares_zero else NULL
             f.child = NULL if child is None else &child.plan
+            cb_settle_field(f)
+            self.plan.keys[f.key >> 6] |= <uint64_t>1 << (f.key & 63)
+            self.plan.wide |= f.key > 63
             self.plan.by_key[f.key] = self.plan.n
             self.plan.tabular &= code <= 11
             self.plan.flat &= code not in (21, 22, 23, 24, 25, 26, 27)
@@ -225,6 +240,8 @@ cdef class RecordCodec:
         PyMem_Free(self.structs)
 
     cdef int write(self, cb_writer *w, value, bint packed5, errors, session) except -1:
+        if self.structs == NULL:
+            raise RuntimeError("the codec was not made")
         cb_writer_open(w)
         w.packed5 = packed5
         w.packed_root = packed5 and self.root.plan.flat and session is not False
@@ -270,31 +287,32 @@ cdef class RecordCodec:
     @cython.binding(False)  # a plain method is called 10 ns faster
     def decode(self, data, *, max_rows=None, errors=None, max_cells=None):
         cdef Py_buffer view
+        cdef bytes message
         if PyBytes_CheckExact(data):
-            return self.read(data, <const uint8_t *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), max_rows, errors,
-                             max_cells)
+            return self.read(data, max_rows, errors, max_cells)
         PyObject_GetBuffer(data, &view, PyBUF_C_CONTIGUOUS)
         try:
-            return self.read(data, <const uint8_t *>view.buf, view.len, max_rows, errors, max_cells)
+            message = PyBytes_FromStringAndSize(<const char *>view.buf, view.len)
         finally:
             PyBuffer_Release(&view)
+        return self.read(message, max_rows, errors, max_cells)
 
-    cdef read(self, data, const uint8_t *p, Py_ssize_t n, max_rows, errors, max_cells):
+    cdef read(self, bytes data, max_rows, errors, max_cells):
         cdef cb_reader r
         cdef PyObject *result
-        cdef Py_ssize_t body = 1
+        cdef Py_ssize_t body = 1, n = PyBytes_GET_SIZE(data)
+        cdef const uint8_t *p = <const uint8_t *>PyBytes_AS_STRING(data)
         cdef int64_t limit
         cdef cb_plan **structs = NULL
+        if self.structs == NULL:
+            raise RuntimeError("the codec was not made")
         if n == 0:
             raise FormatError("the message is empty", offset=0)
         if p[0] & 0xf3 != 0xd0:
             raise FormatError(f"a message begins with D0, D4, D8 or DC, not {p[0]:02X}", offset=0)
-        r.start = p
-        r.why = NULL
-        r.at = NULL
-        r.surrogates = 0 if errors is None or errors == "strict" else surrogates_of(errors)
-        r.max_rows = DEFAULT_ROWS
-        r.cells = DEFAULT_CELLS + 8 * n
+        cb_reader_open(&r, p, n, self.structs, self.n_structs)
+        if errors is not None:
+            r.surrogates = surrogates_of(errors)
         if max_rows is not None:
             limit = max_rows
             if not 0 <= limit < 1 << 40:
@@ -305,9 +323,6 @@ cdef class RecordCodec:
             if limit < 0:
                 raise ValueError("max_cells must not be negative")
             r.cells = limit
-        r.structs = self.structs
-        r.n_structs = self.n_structs
-        r.path.n = 0
         kept = None
         if p[0] & 4:
             body, kept = self._read_section(data)
@@ -321,15 +336,69 @@ cdef class RecordCodec:
         if structs != NULL:
             PyMem_Free(structs)
         if result == NULL:
-            if r.why != NULL:
-                raise FormatError(r.why.decode(), offset=r.at - p, section=cb_path_text(&r.path) or None)
-            cb_pending()
+            refuse(&r)
         value = <object>result
-        Py_DECREF_object(result)
+        decref(result)
         return value
 
     def _read_section(self, data):
         raise NotImplementedError
+
+
+cdef int refuse(cb_reader *r) except -1:
+    """Raise what the reader has found, or hand on the exception that is set."""
+    if r.why == NULL:
+        clear(r.path.tail)
+        cb_pending()
+    section = cb_path_text(&r.path) or None
+    clear(r.path.tail)
+    raise FormatError(r.why.decode(), offset=r.at - r.start, section=section)
+
+
+# What is in front of `decode` and `encode`: see method_entry.h.
+
+cdef method_entry decode_behind = NULL
+cdef method_entry encode_behind = NULL
+
+
+cdef PyObject *decode_in_front(PyObject *codec, PyObject *const *args, Py_ssize_t n_args, PyObject *names) except NULL:
+    cdef cb_reader r
+    cdef PyObject *result
+    cdef const uint8_t *p
+    cdef Py_ssize_t n
+    if names == NULL and n_args == 1 and is_bytes(args[0]):
+        p = bytes_of(args[0])
+        n = size_of(args[0])
+        if n > 0 and (p[0] == 0xd0 or p[0] == 0xd8) and (<RecordCodec>codec).structs != NULL:
+            cb_reader_open(&r, p, n, (<RecordCodec>codec).structs, (<RecordCodec>codec).n_structs)
+            result = cb_read_root(&r, &(<RecordCodec>codec).root.plan, p + 1, p + n, p[0] >> 3 & 1)
+            if result == NULL:
+                refuse(&r)
+            return result
+    return decode_behind(codec, args, n_args, names)
+
+
+cdef PyObject *encode_in_front(PyObject *codec, PyObject *const *args, Py_ssize_t n_args, PyObject *names) except NULL:
+    cdef cb_writer w
+    cdef PyObject *message
+    if names != NULL or n_args != 1 or (<RecordCodec>codec).structs == NULL:
+        return encode_behind(codec, args, n_args, names)
+    cb_writer_open(&w)
+    w.run_type = <PyObject *>(<RecordCodec>codec).run_type
+    w.plan_of = <PyObject *>(<RecordCodec>codec).plan_of
+    w.plan_pointer = plan_pointer
+    w.data[0] = 0xd8 if (<RecordCodec>codec).root.plan.k8 else 0xd0
+    w.pos = 1
+    if cb_write_record(&w, &(<RecordCodec>codec).root.plan, args[0], 1) < 0:
+        cb_writer_close(&w)
+        cb_locate(&w.path)
+    message = new_bytes(<char *>w.data, w.pos)
+    cb_writer_close(&w)
+    return message
+
+
+decode_behind = method_entry_put(<PyTypeObject *>RecordCodec, b"decode", decode_in_front)
+encode_behind = method_entry_put(<PyTypeObject *>RecordCodec, b"encode", encode_in_front)
 
 
 cdef cb_plan **table_of(tuple plans) except NULL:

@@ -66,6 +66,30 @@ static inline CODEC_TARGET int CODEC(column_put)(int kind, const int64_t *restri
   }
 }
 
+#define FILL(type)                                                                                             \
+  {                                                                                                            \
+    type v = (type)value;                                                                                      \
+    if ((int64_t)v != value) return 1;                                                                         \
+    for (int64_t i = 0; i < n; i++) memcpy(out + i * (int64_t)sizeof v, &v, sizeof v);                         \
+    return 0;                                                                                                  \
+  }
+
+/* Put one value n times at `out`; returns whether it does not fit its type. Stores alone: copying a block of the value
+ * again and again took 1.4 times as long for a million values, and four times for a thousand. */
+static CODEC_TARGET int CODEC(column_fill)(int kind, int64_t value, int64_t n, char *restrict out) {
+  switch (kind) {
+    case COLUMN_I32: FILL(int32_t)
+    case COLUMN_I16: FILL(int16_t)
+    case COLUMN_I8: FILL(int8_t)
+    case COLUMN_U32: FILL(uint32_t)
+    case COLUMN_U16: FILL(uint16_t)
+    case COLUMN_BOOL:
+      if (value & ~(int64_t)1) return 1; /* fall through */
+    case COLUMN_U8: FILL(uint8_t)
+    default: FILL(int64_t)
+  }
+}
+
 /* ---- scans -------------------------------------------------------------------------------------------- */
 
 static inline CODEC_TARGET void CODEC(column_block_bounds)(const int64_t *v, int64_t k, int64_t *minimum,
@@ -277,10 +301,7 @@ static CODEC_TARGET int CODEC(column_decode)(int kind, const uint8_t *src, int64
   }
   if (transform == COLUMN_CONSTANT) {
     if (p != end) return COLUMN_TRAILING;
-    for (int64_t i = 0; i < COLUMN_BLOCK; i++) room[i] = base;
-    for (int64_t at = 0; at < n; at += COLUMN_BLOCK)
-      wrong |= CODEC(column_put)(kind, room, min_i64(COLUMN_BLOCK, n - at), out + at * itemsize);
-    return wrong ? COLUMN_OUT_OF_RANGE : COLUMN_OK;
+    return n && CODEC(column_fill)(kind, base, n, out) ? COLUMN_OUT_OF_RANGE : COLUMN_OK;
   }
   if (transform == COLUMN_DELTA && n > 0) {
     wrong |= CODEC(column_put)(kind, &base, 1, out);
@@ -331,3 +352,4 @@ static CODEC_TARGET int CODEC(column_decode)(int kind, const uint8_t *src, int64
 
 #undef WIDEN
 #undef NARROW
+#undef FILL

@@ -219,142 +219,117 @@ typedef struct {
   int64_t length;    /* what these say */
 } plain_state;
 
+/* Offsets are int32 where these suffice; `wide` is a constant wherever this is compiled in. */
+KERNEL_INLINE void store_offset(void *offsets, int wide, int64_t place, int64_t value) {
+  if (wide) ((int64_t *)offsets)[place] = value;
+  else ((int32_t *)offsets)[place] = (int32_t)value;
+}
+
+/* What every value has in front and behind (6.6); nothing of a plain stream (6.1). */
+typedef struct {
+  const uint8_t *prefix, *suffix;
+  int64_t n_prefix, n_suffix;
+} value_affixes;
+
 /* Values of 4-byte length and bytes, a block at a time; cuts may fall anywhere. `offsets` has n + 1 places, of which
  * [value] is written when a value ends; `data` has `capacity` bytes. Returns 0; 1: more than n values; 2: a value longer
- * than what is left. */
-#define PLAIN_BLOCK(NAME, OFFSET)                                                                              \
-  static int NAME(const uint8_t *block, int64_t n_bytes, plain_state *s, OFFSET *offsets, int64_t n,           \
-                  uint8_t *data, int64_t capacity) {                                                           \
-    int64_t pos = 0, value = s->value, at = s->data, length;                                                   \
-    if (s->remaining) {                                                                                        \
-      length = min_i64(s->remaining, n_bytes);                                                                 \
-      memcpy(data + at, block, (size_t)length);                                                                \
-      at += length;                                                                                            \
-      pos = length;                                                                                            \
-      s->remaining -= length;                                                                                  \
-      if (s->remaining == 0) offsets[value] = (OFFSET)at;                                                      \
-    }                                                                                                          \
-    while (pos < n_bytes) {                                                                                    \
-      if (s->prefix == 0) /* short values in the middle of both: whole words, one check */                     \
-        while (LIKELY(value < n && n_bytes - pos >= 36 && capacity - at >= 32)) {                              \
-          length = load_u32(block + pos);                                                                      \
-          if (UNLIKELY(length > 32)) break;                                                                    \
-          memcpy(data + at, block + pos + 4, 16);                                                              \
-          if (length > 16) memcpy(data + at + 16, block + pos + 20, 16);                                       \
-          at += length;                                                                                        \
-          pos += 4 + length;                                                                                   \
-          offsets[++value] = (OFFSET)at;                                                                       \
-        }                                                                                                      \
-      if (UNLIKELY(pos == n_bytes)) break;                                                                     \
-      if (UNLIKELY(s->prefix > 0 || n_bytes - pos < 4)) {                                                      \
-        s->length |= (int64_t)block[pos++] << (8 * s->prefix++);                                               \
-        if (s->prefix < 4) continue;                                                                           \
-        length = s->length;                                                                                    \
-        s->prefix = 0;                                                                                         \
-        s->length = 0;                                                                                         \
-      } else {                                                                                                 \
-        length = load_u32(block + pos);                                                                        \
-        pos += 4;                                                                                              \
-      }                                                                                                        \
-      if (UNLIKELY(value >= n)) return 1;                                                                      \
-      if (UNLIKELY(length > capacity - at)) return 2;                                                          \
-      value++;                                                                                                 \
-      if (LIKELY(length <= n_bytes - pos)) {                                                                   \
-        copy_value(data + at, block + pos, length, min_i64(n_bytes - pos, capacity - at));                     \
-        at += length;                                                                                          \
-        pos += length;                                                                                         \
-        offsets[value] = (OFFSET)at;                                                                           \
-      } else {                                                                                                 \
-        memcpy(data + at, block + pos, (size_t)(n_bytes - pos));                                               \
-        at += n_bytes - pos;                                                                                   \
-        s->remaining = length - (n_bytes - pos);                                                               \
-        pos = n_bytes;                                                                                         \
-      }                                                                                                        \
-    }                                                                                                          \
-    s->value = value;                                                                                          \
-    s->data = at;                                                                                              \
-    return 0;                                                                                                  \
+ * than what is left. A short prefix or suffix is copied as whole words from a padded place. */
+KERNEL_INLINE int values_block(const uint8_t *block, int64_t n_bytes, plain_state *s, value_affixes affixes, void *offsets,
+                               int wide, int64_t n, uint8_t *data, int64_t capacity) {
+  const int64_t n_prefix = affixes.n_prefix, n_suffix = affixes.n_suffix;
+  const uint8_t *prefix = affixes.prefix, *suffix = affixes.suffix;
+  uint8_t before[32], after[32];
+  int64_t pos = 0, value = s->value, at = s->data, length;
+  if (n_prefix && n_prefix <= 32) {
+    memset(before, 0, sizeof before);
+    prefix = (const uint8_t *)memcpy(before, prefix, (size_t)n_prefix);
   }
-
-PLAIN_BLOCK(plain_block_32, int32_t)
-PLAIN_BLOCK(plain_block_64, int64_t)
-
-/* The same for values that have a prefix and a suffix in common (6.6): the stream has what is between them. A short
- * prefix or suffix is copied as whole words from a padded place. */
-#define AFFIX_BLOCK(NAME, OFFSET)                                                                              \
-  static int NAME(const uint8_t *block, int64_t n_bytes, plain_state *s, const uint8_t *prefix,                \
-                  int64_t n_prefix, const uint8_t *suffix, int64_t n_suffix, OFFSET *offsets, int64_t n,       \
-                  uint8_t *data, int64_t capacity) {                                                           \
-    uint8_t before[32] = {0}, after[32] = {0};                                                                 \
-    int64_t pos = 0, value = s->value, at = s->data, length;                                                   \
-    if (n_prefix <= 32) prefix = n_prefix ? (const uint8_t *)memcpy(before, prefix, (size_t)n_prefix) : before;\
-    if (n_suffix <= 32) suffix = n_suffix ? (const uint8_t *)memcpy(after, suffix, (size_t)n_suffix) : after;  \
-    if (s->remaining) {                                                                                        \
-      length = min_i64(s->remaining, n_bytes);                                                                 \
-      memcpy(data + at, block, (size_t)length);                                                                \
-      at += length;                                                                                            \
-      pos = length;                                                                                            \
-      s->remaining -= length;                                                                                  \
-      if (s->remaining == 0) {                                                                                 \
-        if (n_suffix) copy_value(data + at, suffix, n_suffix, capacity - at);                                  \
-        at += n_suffix;                                                                                        \
-        offsets[value] = (OFFSET)at;                                                                           \
-      }                                                                                                        \
-    }                                                                                                          \
-    while (pos < n_bytes) {                                                                                    \
-      if (s->prefix == 0 && n_prefix <= 32 && n_suffix <= 32)                                                  \
-        while (LIKELY(value < n && n_bytes - pos >= 36 && capacity - at >= 96)) {                              \
-          length = load_u32(block + pos);                                                                      \
-          if (UNLIKELY(length > 32)) break;                                                                    \
-          memcpy(data + at, prefix, 16);                                                                       \
-          if (n_prefix > 16) memcpy(data + at + 16, prefix + 16, 16);                                          \
-          at += n_prefix;                                                                                      \
-          memcpy(data + at, block + pos + 4, 16);                                                              \
-          if (length > 16) memcpy(data + at + 16, block + pos + 20, 16);                                       \
-          at += length;                                                                                        \
-          memcpy(data + at, suffix, 16);                                                                       \
-          if (n_suffix > 16) memcpy(data + at + 16, suffix + 16, 16);                                          \
-          at += n_suffix;                                                                                      \
-          pos += 4 + length;                                                                                   \
-          offsets[++value] = (OFFSET)at;                                                                       \
-        }                                                                                                      \
-      if (UNLIKELY(pos == n_bytes)) break;                                                                     \
-      if (UNLIKELY(s->prefix > 0 || n_bytes - pos < 4)) {                                                      \
-        s->length |= (int64_t)block[pos++] << (8 * s->prefix++);                                               \
-        if (s->prefix < 4) continue;                                                                           \
-        length = s->length;                                                                                    \
-        s->prefix = 0;                                                                                         \
-        s->length = 0;                                                                                         \
-      } else {                                                                                                 \
-        length = load_u32(block + pos);                                                                        \
-        pos += 4;                                                                                              \
-      }                                                                                                        \
-      if (UNLIKELY(value >= n)) return 1;                                                                      \
-      if (UNLIKELY(n_prefix + length + n_suffix > capacity - at)) return 2;                                    \
-      value++;                                                                                                 \
-      if (n_prefix) copy_value(data + at, prefix, n_prefix, capacity - at);                                    \
-      at += n_prefix;                                                                                          \
-      if (LIKELY(length <= n_bytes - pos)) {                                                                   \
-        copy_value(data + at, block + pos, length, min_i64(n_bytes - pos, capacity - at));                     \
-        at += length;                                                                                          \
-        pos += length;                                                                                         \
-        if (n_suffix) copy_value(data + at, suffix, n_suffix, capacity - at);                                  \
-        at += n_suffix;                                                                                        \
-        offsets[value] = (OFFSET)at;                                                                           \
-      } else {                                                                                                 \
-        memcpy(data + at, block + pos, (size_t)(n_bytes - pos));                                               \
-        at += n_bytes - pos;                                                                                   \
-        s->remaining = length - (n_bytes - pos);                                                               \
-        pos = n_bytes;                                                                                         \
-      }                                                                                                        \
-    }                                                                                                          \
-    s->value = value;                                                                                          \
-    s->data = at;                                                                                              \
-    return 0;                                                                                                  \
+  if (n_suffix && n_suffix <= 32) {
+    memset(after, 0, sizeof after);
+    suffix = (const uint8_t *)memcpy(after, suffix, (size_t)n_suffix);
   }
+  if (s->remaining) {
+    length = min_i64(s->remaining, n_bytes);
+    memcpy(data + at, block, (size_t)length);
+    at += length;
+    pos = length;
+    s->remaining -= length;
+    if (s->remaining == 0) {
+      if (n_suffix) copy_value(data + at, suffix, n_suffix, capacity - at);
+      at += n_suffix;
+      store_offset(offsets, wide, value, at);
+    }
+  }
+  /* Bytes that the words of one value may write behind its begin. */
+  const int64_t room = 32 + (n_prefix ? 32 : 0) + (n_suffix ? 32 : 0);
+  while (pos < n_bytes) {
+    if (s->prefix == 0 && n_prefix <= 32 && n_suffix <= 32) /* short values in the middle of both: one check */
+      while (LIKELY(value < n && n_bytes - pos >= 36 && capacity - at >= room)) {
+        length = load_u32(block + pos);
+        if (UNLIKELY(length > 32)) break;
+        if (n_prefix) {
+          memcpy(data + at, prefix, 16);
+          if (n_prefix > 16) memcpy(data + at + 16, prefix + 16, 16);
+          at += n_prefix;
+        }
+        memcpy(data + at, block + pos + 4, 16);
+        if (length > 16) memcpy(data + at + 16, block + pos + 20, 16);
+        at += length;
+        if (n_suffix) {
+          memcpy(data + at, suffix, 16);
+          if (n_suffix > 16) memcpy(data + at + 16, suffix + 16, 16);
+          at += n_suffix;
+        }
+        pos += 4 + length;
+        store_offset(offsets, wide, ++value, at);
+      }
+    if (UNLIKELY(pos == n_bytes)) break;
+    if (UNLIKELY(s->prefix > 0 || n_bytes - pos < 4)) {
+      s->length |= (int64_t)block[pos++] << (8 * s->prefix++);
+      if (s->prefix < 4) continue;
+      length = s->length;
+      s->prefix = 0;
+      s->length = 0;
+    } else {
+      length = load_u32(block + pos);
+      pos += 4;
+    }
+    if (UNLIKELY(value >= n)) return 1;
+    if (UNLIKELY(n_prefix + length + n_suffix > capacity - at)) return 2;
+    value++;
+    if (n_prefix) copy_value(data + at, prefix, n_prefix, capacity - at);
+    at += n_prefix;
+    if (LIKELY(length <= n_bytes - pos)) {
+      copy_value(data + at, block + pos, length, min_i64(n_bytes - pos, capacity - at));
+      at += length;
+      pos += length;
+      if (n_suffix) copy_value(data + at, suffix, n_suffix, capacity - at);
+      at += n_suffix;
+      store_offset(offsets, wide, value, at);
+    } else {
+      memcpy(data + at, block + pos, (size_t)(n_bytes - pos));
+      at += n_bytes - pos;
+      s->remaining = length - (n_bytes - pos);
+      pos = n_bytes;
+    }
+  }
+  s->value = value;
+  s->data = at;
+  return 0;
+}
 
-AFFIX_BLOCK(affix_block_32, int32_t)
-AFFIX_BLOCK(affix_block_64, int64_t)
+static int plain_values(const uint8_t *block, int64_t n_bytes, plain_state *s, void *offsets, int wide, int64_t n,
+                        uint8_t *data, int64_t capacity) {
+  const value_affixes none = {NULL, NULL, 0, 0};
+  return wide ? values_block(block, n_bytes, s, none, offsets, 1, n, data, capacity)
+              : values_block(block, n_bytes, s, none, offsets, 0, n, data, capacity);
+}
+
+static int affixed_values(const uint8_t *block, int64_t n_bytes, plain_state *s, value_affixes affixes, void *offsets,
+                          int wide, int64_t n, uint8_t *data, int64_t capacity) {
+  return wide ? values_block(block, n_bytes, s, affixes, offsets, 1, n, data, capacity)
+              : values_block(block, n_bytes, s, affixes, offsets, 0, n, data, capacity);
+}
 
 /* Offsets of n rows from those of the values alone, which stand at the end of `out`: a null is an empty value. An offset
  * never moves up, so the loop runs front to back in place. `bitmap` has `nulls` ones among its first n bits. */

@@ -184,7 +184,7 @@ class PackedReader:
         Returns
         -------
         int
-            -1, or the position (among those wanted) of a number that is not below `limit`: nothing may be fed then.
+            -1, or the position (among those wanted) of a number not below `limit`; the reader is of no use then.
         """
 
     def zeros(self) -> int:

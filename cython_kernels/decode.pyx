@@ -66,10 +66,15 @@ cdef extern from "decode.h" nogil:
     int64_t first_too_large(const uint32_t *numbers, int64_t n, uint64_t limit)
     void expand_span(uint8_t *values, int64_t n, int64_t n_dense, int64_t width, const uint8_t *bitmap)
     void take_entries_span(const uint32_t *indices, int64_t n, const uint8_t *entries, int64_t width, uint8_t *out)
-    int plain_block_32(const uint8_t *block, int64_t n_bytes, plain_state *s, int32_t *offsets, int64_t n,
-                       uint8_t *data, int64_t capacity)
-    int plain_block_64(const uint8_t *block, int64_t n_bytes, plain_state *s, int64_t *offsets, int64_t n,
-                       uint8_t *data, int64_t capacity)
+    ctypedef struct value_affixes:
+        const uint8_t *prefix
+        const uint8_t *suffix
+        int64_t n_prefix
+        int64_t n_suffix
+    int plain_values(const uint8_t *block, int64_t n_bytes, plain_state *s, void *offsets, int wide, int64_t n,
+                     uint8_t *data, int64_t capacity)
+    int affixed_values(const uint8_t *block, int64_t n_bytes, plain_state *s, value_affixes affixes, void *offsets,
+                       int wide, int64_t n, uint8_t *data, int64_t capacity)
     void spread_offsets_32(int32_t *out, int64_t n, int64_t nulls, const uint8_t *bitmap)
     void spread_offsets_64(int64_t *out, int64_t n, int64_t nulls, const uint8_t *bitmap)
     int64_t offset_table_32(const uint8_t *table, int64_t n, int64_t area, int32_t *out)
@@ -79,12 +84,6 @@ cdef extern from "decode.h" nogil:
                           int64_t n_area, int32_t *offsets, uint8_t *data, int64_t capacity)
     int take_variable_64(const uint32_t *indices, int64_t n, const uint32_t *bounds, const uint8_t *area,
                           int64_t n_area, int64_t *offsets, uint8_t *data, int64_t capacity)
-    int affix_block_32(const uint8_t *block, int64_t n_bytes, plain_state *s, const uint8_t *prefix, int64_t n_prefix,
-                       const uint8_t *suffix, int64_t n_suffix, int32_t *offsets, int64_t n, uint8_t *data,
-                       int64_t capacity)
-    int affix_block_64(const uint8_t *block, int64_t n_bytes, plain_state *s, const uint8_t *prefix, int64_t n_prefix,
-                       const uint8_t *suffix, int64_t n_suffix, int64_t *offsets, int64_t n, uint8_t *data,
-                       int64_t capacity)
     int is_ascii_span(const uint8_t *data, int64_t n)
     int64_t first_not_utf8_32(const uint8_t *data, const int32_t *offsets, int64_t n)
     int64_t first_not_utf8_64(const uint8_t *data, const int64_t *offsets, int64_t n)
@@ -375,25 +374,21 @@ cdef class PlainReader:
     def feed(self, const uint8_t[::1] block not None):
         cdef int code
         cdef int64_t n_bytes = block.shape[0]
+        cdef value_affixes affixes
+        cdef void *offsets = <void *>&self.offsets_64[0] if self.wide else <void *>&self.offsets_32[0]
         if n_bytes == 0:
             return 0
+        affixes.prefix, affixes.n_prefix = &self.prefix[0], self.prefix.shape[0]
+        affixes.suffix, affixes.n_suffix = &self.suffix[0], self.suffix.shape[0]
         with nogil:
             if self.only_ascii:
                 self.only_ascii = is_ascii_span(&block[0], n_bytes)
-            if self.affixes and self.wide:
-                code = affix_block_64(&block[0], n_bytes, &self.state, &self.prefix[0], self.prefix.shape[0],
-                                      &self.suffix[0], self.suffix.shape[0], &self.offsets_64[0], self.n,
-                                      &self.data[0], self.data.shape[0])
-            elif self.affixes:
-                code = affix_block_32(&block[0], n_bytes, &self.state, &self.prefix[0], self.prefix.shape[0],
-                                      &self.suffix[0], self.suffix.shape[0], &self.offsets_32[0], self.n,
-                                      &self.data[0], self.data.shape[0])
-            elif self.wide:
-                code = plain_block_64(&block[0], n_bytes, &self.state, &self.offsets_64[0], self.n, &self.data[0],
+            if self.affixes:
+                code = affixed_values(&block[0], n_bytes, &self.state, affixes, offsets, self.wide, self.n, &self.data[0],
                                       self.data.shape[0])
             else:
-                code = plain_block_32(&block[0], n_bytes, &self.state, &self.offsets_32[0], self.n, &self.data[0],
-                                      self.data.shape[0])
+                code = plain_values(&block[0], n_bytes, &self.state, offsets, self.wide, self.n, &self.data[0],
+                                    self.data.shape[0])
         return code
 
     @property
@@ -481,12 +476,14 @@ def take_variable(const uint32_t[::1] indices not None, const uint32_t[::1] boun
         if data.shape[0] > 0x7fffffff:
             raise ValueError("32-bit offsets do not reach over that many bytes")
     with nogil:
-        if offset_t is int32_t:
-            full = take_variable_32(&indices[0], n, &bounds[0], &area[0], area.shape[0], &offsets[0], &data[0],
-                                    data.shape[0])
-        else:
-            full = take_variable_64(&indices[0], n, &bounds[0], &area[0], area.shape[0], &offsets[0], &data[0],
-                                    data.shape[0])
+        full = n == 0 or entries_length(&indices[0], n, &bounds[0], data.shape[0]) == data.shape[0]
+        if full:
+            if offset_t is int32_t:
+                full = take_variable_32(&indices[0], n, &bounds[0], &area[0], area.shape[0], &offsets[0], &data[0],
+                                        data.shape[0])
+            else:
+                full = take_variable_64(&indices[0], n, &bounds[0], &area[0], area.shape[0], &offsets[0], &data[0],
+                                        data.shape[0])
     if not full:
         raise ValueError("data must have exactly the bytes of the chosen entries")
 

@@ -70,12 +70,29 @@ static inline void copy_short(uint8_t *out, const uint8_t *p, int64_t n, int64_t
 
 /* ------------------------------------------------------------------------------------------------------- Delta */
 
+/* Columns of a caller need not be aligned. */
+#define LOADER(T)                                                    \
+    static inline T load_##T(const uint8_t *values, int64_t i) {     \
+        T value;                                                     \
+        memcpy(&value, values + i * (int64_t)sizeof(T), sizeof(T));  \
+        return value;                                                \
+    }
+LOADER(int8_t)
+LOADER(int16_t)
+LOADER(int32_t)
+LOADER(int64_t)
+LOADER(uint8_t)
+LOADER(uint16_t)
+LOADER(uint32_t)
+LOADER(uint64_t)
+#undef LOADER
+
 #define DELTA(T, NAME)                                                                                           \
-    static void delta_##NAME(const T *values, int64_t n, uint64_t *out) {                                        \
+    static void delta_##NAME(const uint8_t *values, int64_t n, uint64_t *out) {                                  \
         if (n == 0) return;                                                                                      \
-        out[0] = (uint64_t)(int64_t)values[0];                                                                   \
+        out[0] = (uint64_t)(int64_t)load_##T(values, 0);                                                         \
         for (int64_t i = 1; i < n; i++)                                                                          \
-            out[i] = (uint64_t)(int64_t)values[i] - (uint64_t)(int64_t)values[i - 1];                            \
+            out[i] = (uint64_t)(int64_t)load_##T(values, i) - (uint64_t)(int64_t)load_##T(values, i - 1);        \
     }
 DELTA(int8_t, i8)
 DELTA(int16_t, i16)
@@ -86,15 +103,15 @@ DELTA(uint16_t, u16)
 DELTA(uint32_t, u32)
 #undef DELTA
 
-static void delta_encode(const void *values, int64_t n, int width, int is_signed, uint64_t *out) {
+static void delta_encode(const uint8_t *values, int64_t n, int width, int is_signed, uint64_t *out) {
     switch (width * 2 + is_signed) {
-    case 3: delta_i8((const int8_t *)values, n, out); break;
-    case 5: delta_i16((const int16_t *)values, n, out); break;
-    case 9: delta_i32((const int32_t *)values, n, out); break;
-    case 2: delta_u8((const uint8_t *)values, n, out); break;
-    case 4: delta_u16((const uint16_t *)values, n, out); break;
-    case 8: delta_u32((const uint32_t *)values, n, out); break;
-    default: delta_i64((const int64_t *)values, n, out); break; /* uint64 has the same bits */
+    case 3: delta_i8(values, n, out); break;
+    case 5: delta_i16(values, n, out); break;
+    case 9: delta_i32(values, n, out); break;
+    case 2: delta_u8(values, n, out); break;
+    case 4: delta_u16(values, n, out); break;
+    case 8: delta_u32(values, n, out); break;
+    default: delta_i64(values, n, out); break; /* uint64 has the same bits */
     }
 }
 
@@ -214,30 +231,33 @@ static int code_table_grow(code_table *t) {
     code_table_free(&t);                                                                                         \
     return result;
 
-static int64_t codes_u64(const uint64_t *v, int64_t n, int64_t limit, uint64_t seed, uint32_t *codes,
+static int64_t codes_u64(const uint8_t *v, int64_t n, int64_t limit, uint64_t seed, uint32_t *codes,
                          uint32_t *firsts) {
-    BUILD_CODES(mix64(v[i] ^ seed, 0x9e3779b97f4a7c15ULL), v[f] == v[i])
+    BUILD_CODES(mix64(load_uint64_t(v, i) ^ seed, 0x9e3779b97f4a7c15ULL),
+                load_uint64_t(v, f) == load_uint64_t(v, i))
 }
 
-static int64_t codes_u32(const uint32_t *v, int64_t n, int64_t limit, uint64_t seed, uint32_t *codes,
+static int64_t codes_u32(const uint8_t *v, int64_t n, int64_t limit, uint64_t seed, uint32_t *codes,
                          uint32_t *firsts) {
-    BUILD_CODES(mix64(v[i] ^ seed, 0x9e3779b97f4a7c15ULL), v[f] == v[i])
+    BUILD_CODES(mix64(load_uint32_t(v, i) ^ seed, 0x9e3779b97f4a7c15ULL),
+                load_uint32_t(v, f) == load_uint32_t(v, i))
 }
 
 #define DIRECT_CODES(T, COUNT, NAME)                                                                             \
-    static int64_t codes_##NAME(const T *v, int64_t n, int64_t limit, uint32_t *codes, uint32_t *firsts) {       \
+    static int64_t codes_##NAME(const uint8_t *v, int64_t n, int64_t limit, uint32_t *codes, uint32_t *firsts) { \
         uint32_t *of = (uint32_t *)calloc(COUNT, sizeof(uint32_t));                                              \
         int64_t entries = 0;                                                                                     \
         if (of == NULL) return -2;                                                                               \
         for (int64_t i = 0; i < n; i++) {                                                                        \
-            uint32_t code = of[v[i]];                                                                            \
+            T value = load_##T(v, i);                                                                            \
+            uint32_t code = of[value];                                                                           \
             if (code == 0) {                                                                                     \
                 if (entries >= limit) {                                                                          \
                     entries = -1;                                                                                \
                     break;                                                                                       \
                 }                                                                                                \
                 firsts[entries] = (uint32_t)i;                                                                   \
-                of[v[i]] = code = (uint32_t)++entries;                                                           \
+                of[value] = code = (uint32_t)++entries;                                                          \
             }                                                                                                    \
             codes[i] = code - 1;                                                                                 \
         }                                                                                                        \
@@ -248,13 +268,13 @@ DIRECT_CODES(uint8_t, 256, u8)
 DIRECT_CODES(uint16_t, 65536, u16)
 #undef DIRECT_CODES
 
-static int64_t codes_fixed(const void *v, int64_t n, int width, int64_t limit, uint64_t seed, uint32_t *codes,
+static int64_t codes_fixed(const uint8_t *v, int64_t n, int width, int64_t limit, uint64_t seed, uint32_t *codes,
                            uint32_t *firsts) {
     switch (width) {
-    case 1: return codes_u8((const uint8_t *)v, n, limit, codes, firsts);
-    case 2: return codes_u16((const uint16_t *)v, n, limit, codes, firsts);
-    case 4: return codes_u32((const uint32_t *)v, n, limit, seed, codes, firsts);
-    default: return codes_u64((const uint64_t *)v, n, limit, seed, codes, firsts);
+    case 1: return codes_u8(v, n, limit, codes, firsts);
+    case 2: return codes_u16(v, n, limit, codes, firsts);
+    case 4: return codes_u32(v, n, limit, seed, codes, firsts);
+    default: return codes_u64(v, n, limit, seed, codes, firsts);
     }
 }
 

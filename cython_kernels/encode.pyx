@@ -11,9 +11,9 @@ from libc.stdlib cimport free, malloc
 
 cdef extern from "encode.h" nogil:
     int LZW_SLOTS
-    void delta_encode(const void *values, int64_t n, int width, int is_signed, uint64_t *out)
+    void delta_encode(const uint8_t *values, int64_t n, int width, int is_signed, uint64_t *out)
     void pack_msb(const uint32_t *codes, int64_t n, int width, uint8_t *out)
-    int64_t codes_fixed(const void *v, int64_t n, int width, int64_t limit, uint64_t seed, uint32_t *codes,
+    int64_t codes_fixed(const uint8_t *v, int64_t n, int width, int64_t limit, uint64_t seed, uint32_t *codes,
                         uint32_t *firsts)
     int64_t renumber_i64(const int64_t *old, int64_t n, int64_t k, uint32_t *number, uint32_t *codes, uint32_t *order)
     int64_t find_bytes(const uint8_t *data, int64_t n, const uint8_t *needle, int64_t k, int64_t begin)

@@ -113,8 +113,8 @@ static void grid_copy_block(const grid_slab *g, int64_t which) {
     chunk_stride *= g->counts[d];
     source_offset += run->local_start * stride;
     target += run->out_start * out_stride;
-    int64_t step = run->step * stride;
-    if (run->count > 1) {
+    if (run->count > 1) { /* the step of a single index may be any number */
+      int64_t step = run->step * stride;
       if (n && step == from[n - 1] * count[n - 1] && out_stride == to[n - 1] * count[n - 1]) {
         count[n - 1] *= run->count;
       } else {

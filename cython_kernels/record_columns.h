@@ -558,37 +558,77 @@ KERNEL_INLINE void copy_short(uint8_t *restrict to, const uint8_t *restrict from
   memcpy(to, from, n);
 }
 
-/* `count` elements of a list of strings, copied while they are found: only reading one element tells where the next
- * is, and the copy fits into that wait. The first offset is 0; `text` has room for end - *p bytes. */
-#define TAKE_STRINGS(type)                                                                                     \
-  for (uint64_t i = 0; i < count; i++) {                                                                       \
-    uint64_t size;                                                                                             \
-    if (LIKELY(from < end && *from < 255)) {                                                                   \
-      size = *from++;                                                                                          \
-    } else {                                                                                                   \
-      int wrong = read_len(&from, end, &size);                                                                 \
-      if (wrong) return wrong;                                                                                 \
-    }                                                                                                          \
-    if (UNLIKELY(size > (uint64_t)(end - from))) return RECORD_TRUNCATED;                                      \
-    copy_short(text + at, from, size, end - from);                                                             \
-    from += size;                                                                                              \
-    at += (int64_t)size;                                                                                       \
-    ((type *)(void *)offsets)[i + 1] = (type)at;                                                               \
-  }
+KERNEL_INLINE void keep_offset(char *offsets, int wide, uint64_t place, int64_t value) {
+  if (wide) ((int64_t *)(void *)offsets)[place] = value;
+  else ((int32_t *)(void *)offsets)[place] = (int32_t)value;
+}
 
-static int take_strings(const uint8_t **p, const uint8_t *end, uint64_t count, int wide, char *offsets, uint8_t *text,
-                        int64_t *written) {
+#define TEXT_RUN 64 /* texts of one length after which more of it are expected */
+
+/* As many of the `count` elements at `from` as have the length `size`, at most 32, in groups of four; returns how many.
+ * Where the next lengths are is known then, and none of the copies waits for another. */
+KERNEL_INLINE uint64_t take_equal_strings(const uint8_t *restrict from, const uint8_t *end, uint64_t count, int64_t size,
+                                          int wide, char *restrict offsets, uint8_t *restrict text, int64_t at) {
+  const int64_t step = size + 1;
+  uint64_t taken = 0;
+  while (count - taken >= 4 && end - from >= 4 * step + 32) {
+    if (from[0] != size || from[step] != size || from[2 * step] != size || from[3 * step] != size) break;
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) {
+      memcpy(text + at + k * size, from + 1 + k * step, 16);
+      if (size > 16) memcpy(text + at + k * size + 16, from + 17 + k * step, 16);
+      keep_offset(offsets, wide, taken + (uint64_t)k, at + (k + 1) * size);
+    }
+    from += 4 * step;
+    at += 4 * size;
+    taken += 4;
+  }
+  return taken;
+}
+
+/* `count` elements of a list of strings, copied while they are found: only reading one element tells where the next
+ * is, and the copy fits into that wait. The first offset is 0; `text` has room for end - *p bytes. After every few of
+ * them one look tells whether they were of one length (codes, dates, numbers), as more may be then; a look at each would
+ * be mispredicted where lengths vary, for half of the time of the copy. */
+KERNEL_INLINE int take_strings_into(const uint8_t **p, const uint8_t *end, uint64_t count, int wide, char *offsets,
+                                    uint8_t *text, int64_t *written) {
   const uint8_t *from = *p;
   int64_t at = 0;
-  if (count > (uint64_t)(end - from)) return RECORD_BAD_LIST; /* an element takes a byte at least */
-  if (wide) {
-    TAKE_STRINGS(int64_t)
-  } else {
-    TAKE_STRINGS(int32_t)
+  for (uint64_t i = 0; i < count;) {
+    const uint64_t stop = count - i > TEXT_RUN ? i + TEXT_RUN : count;
+    const int64_t begun = at;
+    uint64_t size = 0;
+    while (i < stop) {
+      if (LIKELY(from < end && *from < 255)) {
+        size = *from++;
+      } else {
+        int wrong = read_len(&from, end, &size);
+        if (wrong) return wrong;
+      }
+      if (UNLIKELY(size > (uint64_t)(end - from))) return RECORD_TRUNCATED;
+      copy_short(text + at, from, size, end - from);
+      from += size;
+      at += (int64_t)size;
+      keep_offset(offsets, wide, ++i, at);
+    }
+    if (size <= 32 && at - begun == TEXT_RUN * (int64_t)size) {
+      uint64_t taken = take_equal_strings(from, end, count - i, (int64_t)size, wide,
+                                          offsets + (i + 1) * (wide ? 8 : 4), text, at);
+      from += taken * (size + 1);
+      at += (int64_t)(taken * size);
+      i += taken;
+    }
   }
   *p = from;
   *written = at;
   return RECORD_OK;
+}
+
+static int take_strings(const uint8_t **p, const uint8_t *end, uint64_t count, int wide, char *offsets, uint8_t *text,
+                        int64_t *written) {
+  if (count > (uint64_t)(end - *p)) return RECORD_BAD_LIST; /* an element takes a byte at least */
+  return wide ? take_strings_into(p, end, count, 1, offsets, text, written)
+              : take_strings_into(p, end, count, 0, offsets, text, written);
 }
 
 /* Find the columns of a table body behind its row count (colbin.md 7): start and length of the bytes of the column
@@ -650,30 +690,33 @@ static int find_columns(record_reader *r, int k8, const uint8_t *p, const uint8_
 
 /* ---- pass two ------------------------------------------------------------------------------------------- */
 
-/* The value at `place` again; it was checked in pass one. */
-static void read_again(const uint8_t *data, int64_t length, int64_t place, int type, variable *v) {
+/* The value at `place` again. Pass one found it sound; it is checked once more, because the bytes may be those of a mapped
+ * file, or of a buffer that another thread writes to. */
+static int read_again(const uint8_t *data, int64_t length, int64_t place, int type, variable *v) {
   const uint8_t *p = data + (place >> 1);
-  int k8 = place & 1, code = k8 ? *p : *p & 15;
+  int k8 = place & 1, code;
+  if (place < 0 || place >> 1 >= length) return RECORD_TRUNCATED;
+  code = k8 ? *p : *p & 15;
   p++;
-  (void)read_variable(&p, data + length, k8, code, type, v);
+  return read_variable(&p, data + length, k8, code, type, v);
 }
 
 /* Text of all rows, one behind the other; returns the bytes. `out` has room for the sum of `size`, where the size of
- * packed text is a bound that becomes exact here. -1 and the row when packed text is malformed. */
+ * packed text is a bound that becomes exact here. -1 and the row when packed text is malformed, or a value is no longer
+ * what pass one found. */
 static int64_t copy_texts(const uint8_t *data, int64_t length, const int64_t *place, int64_t *size, int64_t rows,
                           int type, uint8_t *out, int64_t *bad) {
   uint8_t *to = out;
   for (int64_t row = 0; row < rows; row++) {
     variable v;
     if (!place[row]) continue;
-    read_again(data, length, place[row], type, &v);
+    *bad = row;
+    if (read_again(data, length, place[row], type, &v)) return -1;
     if (v.packed) {
       size[row] = packed5_decode(v.start, (long)v.size, v.packed == 2, to, (long)size[row]);
-      if (size[row] < 0) {
-        *bad = row;
-        return -1;
-      }
+      if (size[row] < 0) return -1;
     } else {
+      if (v.size != (uint64_t)size[row]) return -1;
       memcpy(to, v.start, v.size);
     }
     to += size[row];
@@ -682,14 +725,17 @@ static int64_t copy_texts(const uint8_t *data, int64_t length, const int64_t *pl
 }
 
 /* Elements of lists of integers into `out`, of the element type of `type`; RECORD_OUT_OF_RANGE and the row. */
-static int copy_lists(const uint8_t *data, int64_t length, const int64_t *place, int64_t rows, int type, char *out,
-                      int64_t *bad) {
+static int copy_lists(const uint8_t *data, int64_t length, const int64_t *place, const int64_t *size, int64_t rows,
+                      int type, char *out, int64_t *bad) {
   static const uint8_t scalar[] = {1, 2, 3, 4, 6, 7, 8}; /* type codes of the elements of 13..19 */
   int element = scalar[type - TYPE_LIST_I8];
   for (int64_t row = 0; row < rows; row++) {
     variable v;
     if (!place[row]) continue;
-    read_again(data, length, place[row], type, &v);
+    if (read_again(data, length, place[row], type, &v) || v.count != (uint64_t)size[row]) {
+      *bad = row;
+      return RECORD_BAD_LIST;
+    }
     const uint8_t *p = v.start;
     for (uint64_t i = 0; i < v.count; i++, p += 1 << v.width, out += record_itemsize[element]) {
       uint64_t value = load_le(p, 1 << v.width);
@@ -717,30 +763,32 @@ static int64_t string_list_bytes(const uint8_t *data, int64_t length, const int6
   for (int64_t row = 0; row < rows; row++) {
     variable v;
     if (!place[row]) continue;
-    read_again(data, length, place[row], TYPE_STRINGS, &v);
-    total += (int64_t)v.size;
+    if (!read_again(data, length, place[row], TYPE_STRINGS, &v)) total += (int64_t)v.size;
   }
   return total;
 }
 
-/* Elements of lists of strings: where each ends (`offsets` begins with a 0 of the caller's), and their bytes. */
-static void copy_string_lists(const uint8_t *data, int64_t length, const int64_t *place, int64_t rows,
-                              int64_t *offsets, uint8_t *out) {
+/* Elements of lists of strings: where each ends (`offsets` begins with a 0 of the caller's), and their bytes, of which
+ * there is room for `capacity`. -1, or the row where the bytes are no longer those that were measured. */
+static int64_t copy_string_lists(const uint8_t *data, int64_t length, const int64_t *place, const int64_t *sizes,
+                                 int64_t rows, int64_t *offsets, uint8_t *out, int64_t capacity) {
   int64_t at = 0, elements = 0;
+  const uint8_t *end = data + length;
   for (int64_t row = 0; row < rows; row++) {
     variable v;
     if (!place[row]) continue;
-    read_again(data, length, place[row], TYPE_STRINGS, &v);
+    if (read_again(data, length, place[row], TYPE_STRINGS, &v) || v.count != (uint64_t)sizes[row]) return row;
     const uint8_t *p = v.start;
     for (uint64_t i = 0; i < v.count; i++) {
       uint64_t size = 0;
-      (void)read_len(&p, data + length, &size);
+      if (read_len(&p, end, &size) || size > (uint64_t)(end - p) || size > (uint64_t)(capacity - at)) return row;
       if (size) memcpy(out + at, p, size);
       p += size;
       at += (int64_t)size;
       offsets[++elements] = at;
     }
   }
+  return -1;
 }
 
 /* ---- writing -------------------------------------------------------------------------------------------- */
@@ -992,6 +1040,18 @@ static uint8_t *write_run(const record_writer *w, int32_t number, int64_t row, u
     }
   }
   return p;
+}
+
+/* The most bytes that the runs of `rows` rows take besides their text and list elements: keys, descriptors, sizes. */
+static int64_t run_overhead(const record_writer *w, int32_t number, int64_t rows) {
+  const layout_node *node = w->nodes + number;
+  const layout_field *field = w->fields + node->first;
+  int64_t total = 0;
+  for (int32_t f = 0; f < node->count; f++, field++) {
+    if (field->code == TYPE_RECORD) total += 7 * rows + run_overhead(w, field->target, rows);
+    else total += (field->code == TYPE_STRINGS ? 15 : 10) * rows;
+  }
+  return total;
 }
 
 /* Rows [begin, end) as the elements of a K4 list: LEN and run. */

@@ -106,7 +106,8 @@ def locate(
 def texts(
     data: Buffer, place: NDArray[np.int64], size: NDArray[np.int64], code: int, out: NDArray[np.uint8]
 ) -> tuple[int, int]:
-    """Copy the values that pass one found, one behind the other; return (bytes, -1) or (-1, row of malformed text).
+    """Copy the values that pass one found, one behind the other; return (bytes, -1), or (-1, row) for text that is
+    malformed, or no longer what pass one found.
 
     `out` has room for the sum of `size`, which becomes exact where text was packed.
     """
@@ -114,7 +115,8 @@ def texts(
 def integer_lists(
     data: Buffer, place: NDArray[np.int64], size: NDArray[np.int64], code: int, out: NDArray[np.uint8]
 ) -> int:
-    """Copy list elements into the bytes of their type; return -1, or a row with an element outside its range."""
+    """Copy list elements into the bytes of their type; return -1, or a row with an element outside its range, or
+    that is no longer what pass one found."""
 
 def string_lists_bytes(data: Buffer, place: NDArray[np.int64]) -> int:
     """Return the bytes of all elements of lists of strings."""
@@ -125,8 +127,10 @@ def string_lists(
     size: NDArray[np.int64],
     offsets: NDArray[np.int64],
     out: NDArray[np.uint8],
-) -> None:
-    """Copy the elements of lists of strings: `offsets`, shape (elements + 1,), and their bytes."""
+) -> int:
+    """Copy the elements of lists of strings: `offsets`, shape (elements + 1,), and their bytes; return -1, or a row
+    that is no longer what pass one found.
+    """
 
 Source = tuple[
     NDArray[np.uint8] | None,
@@ -143,7 +147,12 @@ def write_list(
 ) -> int:
     """Write rows [begin, end) as the elements of a list in a four-bit run: LEN and run each; return the bytes.
 
-    The caller gives `out` room for the worst case, and offsets that fit their bytes and elements: neither is checked.
+    Raises
+    ------
+    ValueError
+        If `out` has no room for the worst case (5 bytes a row, 10 for each of its fields, 15 for a list of strings,
+        5 for each string, and all text and elements), or columns do not have the rows, or offsets leave their bytes.
+        Nothing is written.
     """
 
 def write_records(
@@ -156,7 +165,7 @@ def write_records(
 ) -> int:
     """Write rows [begin, end) as messages of their own, one behind the other; return the bytes.
 
-    `stop`, shape (end - begin,), gets where each ends. Room and offsets are the caller's, as in `write_list`.
+    `stop`, shape (end - begin,), gets where each ends. Room and errors are those of `write_list`.
     """
 
 def write_string_column(

@@ -42,7 +42,8 @@ cdef extern from "record_columns.h" nogil:
         const layout_node *nodes
         const layout_field *fields
         const column_source *columns
-    int TYPE_RECORD, TYPE_STRING
+    int TYPE_RECORD, TYPE_STRING, TYPE_LIST_I8, TYPE_STRINGS
+    const uint8_t *record_itemsize
     int COLUMN_I64, COLUMN_I32, COLUMN_I16, COLUMN_I8, COLUMN_U32, COLUMN_U16, COLUMN_U8, COLUMN_BOOL
     int64_t column_itemsize(int kind)
     int column_best_isa()
@@ -59,11 +60,12 @@ cdef extern from "record_columns.h" nogil:
                    const uint8_t **start, const uint8_t **stop)
     int64_t copy_texts(const uint8_t *data, int64_t length, const int64_t *place, int64_t *size, int64_t rows,
                        int type, uint8_t *out, int64_t *bad)
-    int copy_lists(const uint8_t *data, int64_t length, const int64_t *place, int64_t rows, int type, char *out,
-                   int64_t *bad)
+    int copy_lists(const uint8_t *data, int64_t length, const int64_t *place, const int64_t *size, int64_t rows,
+                   int type, char *out, int64_t *bad)
     int64_t string_list_bytes(const uint8_t *data, int64_t length, const int64_t *place, int64_t rows)
-    void copy_string_lists(const uint8_t *data, int64_t length, const int64_t *place, int64_t rows,
-                           int64_t *offsets, uint8_t *out)
+    int64_t copy_string_lists(const uint8_t *data, int64_t length, const int64_t *place, const int64_t *sizes,
+                              int64_t rows, int64_t *offsets, uint8_t *out, int64_t capacity)
+    int64_t run_overhead(const record_writer *w, int32_t number, int64_t rows)
     uint8_t *write_rows(const record_writer *w, int64_t begin, int64_t end, uint8_t *p)
     uint8_t *write_messages(const record_writer *w, int64_t begin, int64_t end, int64_t *stop, uint8_t *p)
     uint8_t *write_strings(uint8_t *p, int k8, int key, const column_source *c, int64_t begin, int64_t end)
@@ -97,6 +99,9 @@ WRONG = (
 cdef class Layout:
     cdef layout_node *nodes
     cdef layout_field *fields
+    cdef uint8_t *codes  # by column: the type, 255 where no field has it
+    cdef uint8_t *optional
+    cdef bint skips
     cdef readonly int n_columns
     cdef readonly int n_fields
 
@@ -104,8 +109,11 @@ cdef class Layout:
         cdef int count = len(record_types), total = sum(len(fields) for _, fields in record_types), at = 0, n, f
         self.nodes = <layout_node *>malloc((count + 1) * sizeof(layout_node))
         self.fields = <layout_field *>malloc((total + 1) * sizeof(layout_field))
-        if self.nodes == NULL or self.fields == NULL:
+        self.codes = <uint8_t *>malloc(total + 1)
+        self.optional = <uint8_t *>malloc(total + 1)
+        if self.nodes == NULL or self.fields == NULL or self.codes == NULL or self.optional == NULL:
             raise MemoryError
+        memset(self.codes, 255, total + 1)
         self.n_fields = len(record_types[0][1])
         for n in range(count):
             k8, fields = record_types[n]
@@ -118,7 +126,13 @@ cdef class Layout:
                     if target <= n or target >= count:
                         raise ValueError("a nested record's number is above its parent's, and below the count")
                 elif target >= 0:
+                    if target >= total or code > TYPE_RECORD or self.codes[<int>target] != 255:
+                        raise ValueError("columns are counted from 0, each is one field, and has the type of a column")
                     self.n_columns = max(self.n_columns, target + 1)
+                    self.codes[<int>target] = code
+                    self.optional[<int>target] = bool(optional)
+                else:
+                    self.skips = True
                 self.fields[at].key = key
                 self.fields[at].code = code
                 self.fields[at].optional = bool(optional)
@@ -129,6 +143,8 @@ cdef class Layout:
     def __dealloc__(self):
         free(self.nodes)
         free(self.fields)
+        free(self.codes)
+        free(self.optional)
 
 
 cdef class Targets:
@@ -150,25 +166,26 @@ cdef class Targets:
         memset(self.columns, 0, (count + 1) * sizeof(column_target))
         if rows == 0:
             return
-        # Memory of fixed-width columns comes as bytes: their number of rows is the caller's promise.
         for c, (data, validity, place, size) in enumerate(columns):
-            if data is not None:
+            if layout.codes[c] == 255:
+                continue
+            if layout.codes[c] < TYPE_STRING:
                 values = data
-                if values.shape[0] < rows:
+                if values is None or values.shape[0] // record_itemsize[layout.codes[c]] < rows:
                     raise ValueError(f"column {c} has no room for {rows} rows")
                 self.columns[c].values = <char *>&values[0]
             else:
                 numbers = place
-                if numbers.shape[0] < rows:
+                if numbers is None or numbers.shape[0] < rows:
                     raise ValueError(f"column {c} has no room for {rows} rows")
                 self.columns[c].place = &numbers[0]
                 numbers = size
-                if numbers.shape[0] < rows:
+                if numbers is None or numbers.shape[0] < rows:
                     raise ValueError(f"column {c} has no room for {rows} rows")
                 self.columns[c].size = &numbers[0]
-            if validity is not None:
+            if layout.optional[c]:
                 values = validity
-                if values.shape[0] < rows:
+                if values is None or values.shape[0] < rows:
                     raise ValueError(f"the validity of column {c} has no room for {rows} rows")
                 self.columns[c].validity = &values[0]
 
@@ -337,14 +354,27 @@ def locate(Layout layout not None, const uint8_t[::1] data not None, int64_t beg
     return 0, code, start - reader.data, stop - reader.data
 
 
+cdef int64_t sum_of_sizes(const int64_t[::1] place, const int64_t[::1] size) except -1:
+    """Sum what pass one found to copy; ValueError for what it cannot have found."""
+    cdef int64_t row, total = 0
+    if place.shape[0] != size.shape[0]:
+        raise ValueError("place and size must have the same length")
+    for row in range(size.shape[0]):
+        if size[row] < 0 or size[row] > 0x7fffffffffffffff - total:
+            raise ValueError(f"row {row} has an impossible size: {size[row]}")
+        total += size[row]
+    return total
+
+
 def texts(const uint8_t[::1] data not None, const int64_t[::1] place not None, int64_t[::1] size not None, int code,
           uint8_t[::1] out not None):
-    cdef int64_t bad = 0, total = 0, row, rows = place.shape[0]
+    cdef int64_t bad = 0, total, rows = place.shape[0]
+    if code != TYPE_STRING and code != TYPE_STRING + 1:
+        raise ValueError(f"type {code} is no text")
+    total = sum_of_sizes(place, size)
+    if out.shape[0] < total:
+        raise ValueError("out is too small for the texts")
     if rows:
-        for row in range(rows):
-            total += size[row]
-        if out.shape[0] < total:
-            raise ValueError("out is too small for the texts")
         with nogil:
             total = copy_texts(&data[0], data.shape[0], &place[0], &size[0], rows, code,
                                &out[0] if out.shape[0] else <uint8_t *>&bad, &bad)
@@ -353,15 +383,16 @@ def texts(const uint8_t[::1] data not None, const int64_t[::1] place not None, i
 
 def integer_lists(const uint8_t[::1] data not None, const int64_t[::1] place not None, const int64_t[::1] size not None,
                   int code, out not None):
-    cdef int64_t bad = -1, total = 0, row, rows = place.shape[0]
+    cdef int64_t bad = -1, total, rows = place.shape[0]
     cdef uint8_t[::1] to = out
-    for row in range(rows):
-        total += size[row]
-    if to.shape[0] < total * [1, 2, 4, 8, 2, 4, 8][code - 13]:
+    if not TYPE_LIST_I8 <= code < TYPE_STRINGS:
+        raise ValueError(f"type {code} is no list of integers")
+    total = sum_of_sizes(place, size)
+    if to.shape[0] // <int64_t>[1, 2, 4, 8, 2, 4, 8][code - TYPE_LIST_I8] < total:
         raise ValueError("out is too small for the elements")
     if total:
         with nogil:
-            copy_lists(&data[0], data.shape[0], &place[0], rows, code, <char *>&to[0], &bad)
+            copy_lists(&data[0], data.shape[0], &place[0], &size[0], rows, code, <char *>&to[0], &bad)
     return bad
 
 
@@ -375,48 +406,97 @@ def string_lists_bytes(const uint8_t[::1] data not None, const int64_t[::1] plac
 
 def string_lists(const uint8_t[::1] data not None, const int64_t[::1] place not None, const int64_t[::1] size not None,
                  int64_t[::1] offsets not None, uint8_t[::1] out not None):
-    cdef int64_t total = 0, row
-    for row in range(place.shape[0]):
-        total += size[row]
-    if offsets.shape[0] != total + 1 or out.shape[0] < string_lists_bytes(data, place):
-        raise ValueError("offsets or out have the wrong size")
+    cdef int64_t total = sum_of_sizes(place, size), bad = -1
+    cdef uint8_t nothing
+    if offsets.shape[0] - 1 != total:
+        raise ValueError("offsets must have one entry more than there are elements")
     offsets[0] = 0
     if total:
         with nogil:
-            copy_string_lists(&data[0], data.shape[0], &place[0], place.shape[0], &offsets[0],
-                              &out[0] if out.shape[0] else NULL)
+            bad = copy_string_lists(&data[0], data.shape[0], &place[0], &size[0], place.shape[0], &offsets[0],
+                                    &out[0] if out.shape[0] else &nothing, out.shape[0])
+    return bad
+
+
+cdef int64_t spanned(const int64_t[::1] offsets, int64_t begin, int64_t end, int64_t length) except -1:
+    """Return what offsets [begin, end] span; ValueError unless they do not decrease and lie in [0, length]."""
+    cdef int64_t i
+    cdef bint sound
+    if offsets is None or offsets.shape[0] <= end:
+        raise ValueError(f"there must be {end + 1} offsets")
+    sound = offsets[begin] >= 0 and offsets[end] <= length
+    for i in range(begin, end):
+        sound = sound and offsets[i] <= offsets[i + 1]
+    if not sound:
+        raise ValueError(f"offsets must not decrease, nor pass {length}")
+    return offsets[end] - offsets[begin]
 
 
 cdef class Sources:
-    """Pointers of the columns that a writer reads; keeps their arrays alive."""
+    """Pointers of the columns that a writer reads; keeps their arrays alive. `room`: bytes that rows may take."""
     cdef column_source *columns
     cdef object kept
+    cdef int64_t room
 
-    def __cinit__(self, columns):
-        cdef int c, count = len(columns)
+    def __cinit__(self, Layout layout, columns, int64_t begin, int64_t end):
+        cdef int c, code, count = len(columns)
+        cdef int64_t items, length, rows = end - begin
         cdef const uint8_t[::1] raw
         cdef const int64_t[::1] numbers
+        cdef record_writer writer
+        if count != layout.n_columns:
+            raise ValueError(f"{layout.n_columns} columns are written, {count} were given")
+        if begin < 0 or end > 1 << 40 or layout.skips:
+            raise ValueError("rows are counted from 0, and written whole")
         self.kept = columns
         self.columns = <column_source *>malloc((count + 1) * sizeof(column_source))
         if self.columns == NULL:
             raise MemoryError
         memset(self.columns, 0, (count + 1) * sizeof(column_source))
+        if rows <= 0:
+            return
+        writer.nodes, writer.fields, writer.columns = layout.nodes, layout.fields, self.columns
+        self.room = 5 * rows + run_overhead(&writer, 0, rows)
         for c, (values, validity, offsets, inner, data) in enumerate(columns):
-            if values is not None and len(values):
-                raw = values
-                self.columns[c].values = <const char *>&raw[0]
+            code = layout.codes[c]
+            if code == 255:
+                continue
             if validity is not None and len(validity):
                 raw = validity
+                if raw.shape[0] < end:
+                    raise ValueError(f"the validity of column {c} has no {end} rows")
                 self.columns[c].validity = &raw[0]
-            if offsets is not None:
-                numbers = offsets
-                self.columns[c].offsets = &numbers[0]
-            if inner is not None:
-                numbers = inner
-                self.columns[c].inner = &numbers[0]
-            if data is not None and len(data):
-                raw = data
+            raw = values if values is not None and len(values) else None
+            if raw is not None:
+                self.columns[c].values = <const char *>&raw[0]
+            length = 0 if raw is None else raw.shape[0]
+            if code < TYPE_STRING:
+                if length // record_itemsize[code] < end:
+                    raise ValueError(f"column {c} has no {end} rows")
+                continue
+            raw = data if data is not None and len(data) else None
+            if raw is not None:
                 self.columns[c].bytes = &raw[0]
+            if TYPE_LIST_I8 <= code < TYPE_STRINGS:
+                length //= <int64_t>[1, 2, 4, 8, 2, 4, 8][code - TYPE_LIST_I8]
+            else:
+                length = 0 if raw is None else raw.shape[0]
+            if code == TYPE_STRINGS:
+                numbers = inner
+                if numbers is None or numbers.shape[0] < 1:
+                    raise ValueError(f"the lists of column {c} need offsets of their elements")
+                self.columns[c].inner = &numbers[0]
+                numbers = offsets
+                items = spanned(numbers, begin, end, self.kept[c][3].shape[0] - 1)
+                self.columns[c].offsets = &numbers[0]
+                self.room += 5 * items
+                if items:
+                    self.room += spanned(self.kept[c][3], numbers[begin], numbers[end], length)
+                continue
+            numbers = offsets
+            items = spanned(numbers, begin, end, length)
+            self.columns[c].offsets = &numbers[0]
+            self.room += items if code < TYPE_LIST_I8 else 8 * items
 
     def __dealloc__(self):
         free(self.columns)
@@ -424,12 +504,12 @@ cdef class Sources:
 
 def write_list(Layout layout not None, columns not None, int64_t begin, int64_t end, uint8_t[::1] out not None):
     cdef record_writer writer
-    cdef Sources sources = Sources(columns)
+    cdef Sources sources = Sources(layout, columns, begin, end)
     cdef uint8_t *stop
-    if len(columns) != layout.n_columns:
-        raise ValueError(f"{layout.n_columns} columns are written, {len(columns)} were given")
     if begin >= end:
         return 0
+    if out.shape[0] < sources.room:
+        raise ValueError(f"out must have room for {sources.room} bytes, got {out.shape[0]}")
     writer.nodes = layout.nodes
     writer.fields = layout.fields
     writer.columns = sources.columns
@@ -441,14 +521,14 @@ def write_list(Layout layout not None, columns not None, int64_t begin, int64_t 
 def write_records(Layout layout not None, columns not None, int64_t begin, int64_t end, int64_t[::1] stop not None,
                   uint8_t[::1] out not None):
     cdef record_writer writer
-    cdef Sources sources = Sources(columns)
+    cdef Sources sources = Sources(layout, columns, begin, end)
     cdef uint8_t *last
-    if len(columns) != layout.n_columns:
-        raise ValueError(f"{layout.n_columns} columns are written, {len(columns)} were given")
     if begin >= end:
         return 0
     if stop.shape[0] != end - begin:
         raise ValueError("stop must have one element per row")
+    if out.shape[0] < sources.room:
+        raise ValueError(f"out must have room for {sources.room} bytes, got {out.shape[0]}")
     writer.nodes = layout.nodes
     writer.fields = layout.fields
     writer.columns = sources.columns
@@ -460,12 +540,15 @@ def write_records(Layout layout not None, columns not None, int64_t begin, int64
 def write_string_column(int k8, int key, const int64_t[::1] offsets not None, const uint8_t[::1] data not None,
                         uint8_t[::1] out not None):
     cdef column_source source
-    cdef int64_t rows = offsets.shape[0] - 1
+    cdef int64_t rows = offsets.shape[0] - 1, size
     cdef uint8_t *stop
     memset(&source, 0, sizeof(source))
+    if rows < 0:
+        raise ValueError("offsets must have one entry more than there are rows")
+    size = spanned(offsets, 0, rows, data.shape[0])
     source.inner = &offsets[0]
     source.bytes = &data[0] if data.shape[0] else NULL
-    if rows < 0 or out.shape[0] < offsets[rows] - offsets[0] + 5 * rows + 16:
+    if out.shape[0] < size + 5 * rows + 16:
         raise ValueError("out is too small for the column")
     with nogil:
         stop = write_strings(&out[0], k8, key, &source, 0, rows)

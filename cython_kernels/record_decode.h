@@ -2,7 +2,8 @@
  *
  * One pass over bytes that nobody has checked before. Every length is compared with the bytes that are there before
  * anything is read or allocated; what costs no bytes (rows of tables, absent fields) is paid from `cells`; the depth of
- * the recursion is bounded. Functions return NULL or -1 with either `why` and `at` of the reader set (the bytes are bad)
+ * the recursion is bounded. Messages are bytes objects: nobody changes them meanwhile, and there is memory in front of
+ * them (CB_LEAD). Functions return NULL or -1 with either `why` and `at` of the reader set (the bytes are bad)
  * or a Python exception. */
 #ifndef COLSTORE_RECORD_DECODE_H
 #define COLSTORE_RECORD_DECODE_H
@@ -10,6 +11,9 @@
 #include "column_codec.h"
 #include "packed5.h"
 #include "record_plan.h"
+
+#define CB_ROWS ((int64_t)1 << 22)  /* rows of one table, unless the caller allows others (14) */
+#define CB_CELLS ((int64_t)1 << 24) /* and values that no byte stands for; eight more for each byte of the message */
 
 typedef struct {
   const uint8_t *start;
@@ -23,7 +27,7 @@ typedef struct {
   cb_path path;
 } cb_reader;
 
-static int cb_fail(cb_reader *r, const uint8_t *at, const char *why) {
+KERNEL_NOINLINE int cb_fail(cb_reader *r, const uint8_t *at, const char *why) {
   if (!r->why) {
     r->why = why;
     r->at = at;
@@ -31,7 +35,7 @@ static int cb_fail(cb_reader *r, const uint8_t *at, const char *why) {
   return -1;
 }
 
-static PyObject *cb_fail_object(cb_reader *r, const uint8_t *at, const char *why) {
+KERNEL_NOINLINE PyObject *cb_fail_object(cb_reader *r, const uint8_t *at, const char *why) {
   cb_fail(r, at, why);
   return NULL;
 }
@@ -55,16 +59,21 @@ static PyObject *cb_not_utf8(cb_reader *r, const uint8_t *p, uint64_t n) {
   return NULL;
 }
 
-static PyObject *cb_other_text(cb_reader *r, const uint8_t *p, uint64_t n) {
+KERNEL_NOINLINE PyObject *cb_other_text(cb_reader *r, const uint8_t *p, uint64_t n) {
   PyObject *text = PyUnicode_DecodeUTF8((const char *)p, (Py_ssize_t)n, r->surrogates ? "surrogateescape" : "strict");
   return text ? text : cb_not_utf8(r, p, n);
 }
 
-/* A text of n > 1 ASCII characters that are not there yet: PyUnicode_New for one kind, without its questions. */
-KERNEL_INLINE PyObject *cb_new_ascii(uint64_t n) {
 #if PY_VERSION_HEX < 0x030C0000 && !defined(Py_DEBUG) && !defined(Py_TRACE_REFS)
-  if (UNLIKELY(n > PY_SSIZE_T_MAX - sizeof(PyASCIIObject) - 1)) return PyErr_NoMemory();
-  PyASCIIObject *text = (PyASCIIObject *)PyObject_Malloc(sizeof(PyASCIIObject) + (size_t)n + 1);
+#define CB_OWN_TEXTS 1
+#endif
+
+/* A text of n > 1 ASCII characters that are not there yet, in memory for `room` >= n of them: PyUnicode_New for one kind,
+ * without its questions. */
+KERNEL_INLINE PyObject *cb_new_ascii(uint64_t n, uint64_t room) {
+#ifdef CB_OWN_TEXTS
+  if (UNLIKELY(room > PY_SSIZE_T_MAX - sizeof(PyASCIIObject) - 1)) return PyErr_NoMemory();
+  PyASCIIObject *text = (PyASCIIObject *)PyObject_Malloc(sizeof(PyASCIIObject) + (size_t)room + 1);
   if (UNLIKELY(!text)) return PyErr_NoMemory();
   Py_SET_REFCNT(text, 1);
   Py_SET_TYPE(text, &PyUnicode_Type);
@@ -77,51 +86,73 @@ KERNEL_INLINE PyObject *cb_new_ascii(uint64_t n) {
   ((uint8_t *)(text + 1))[n] = 0;
   return (PyObject *)text;
 #else
+  (void)room;
   return PyUnicode_New((Py_ssize_t)n, 127);
 #endif
 }
 
-/* n bytes as text. Most texts are ASCII of 2 to 16 bytes: those are two loads, tested and stored again, that overlap
- * in the middle; neither side goes past its n bytes. */
+/* Short texts are mostly codes of something, few and met again and again (countries, levels, units): the last one of
+ * each place of a table is handed out again, which saves an allocation here and a deallocation later. A text that was
+ * met twice stays for a few others that want its place. */
+enum { CB_SHARED_BYTES = 8, CB_SHARED_TEXTS = 512, CB_STAYS = 3 };
+#ifndef Py_GIL_DISABLED
+typedef struct {
+  uint64_t content; /* the bytes, zeros behind them */
+  PyObject *text;   /* NULL: the place is free */
+  int stays;
+} cb_shared_text;
+static cb_shared_text cb_shared_texts[CB_SHARED_TEXTS];
+#endif
+
+/* 2 to 8 bytes of ASCII. */
+KERNEL_INLINE PyObject *cb_short_text(uint64_t content, uint64_t n) {
+#ifndef Py_GIL_DISABLED
+  cb_shared_text *known = &cb_shared_texts[(content + n) * 0x9e3779b97f4a7c15ull >> 55];
+  if (LIKELY(known->content == content && known->text && (uint64_t)PyUnicode_GET_LENGTH(known->text) == n)) {
+    known->stays = CB_STAYS;
+    return Py_NewRef(known->text);
+  }
+#endif
+  PyObject *text = cb_new_ascii(n, CB_SHARED_BYTES);
+  if (UNLIKELY(!text)) return NULL;
+#ifdef CB_OWN_TEXTS
+  cb_store8(PyUnicode_1BYTE_DATA(text), content);
+  PyUnicode_1BYTE_DATA(text)[CB_SHARED_BYTES] = 0;
+#else
+  for (uint64_t i = 0; i < n; i++) PyUnicode_1BYTE_DATA(text)[i] = (uint8_t)(content >> (8 * i));
+#endif
+#ifndef Py_GIL_DISABLED
+  if (known->text && known->stays-- > 0) return text;
+  known->content = content;
+  known->stays = 0;
+  Py_XSETREF(known->text, Py_NewRef(text));
+#endif
+  return text;
+}
+
+/* n bytes as text. Most texts are ASCII of at most 16 bytes: those of more than 8 are two loads, tested and stored again,
+ * that overlap in the middle; neither side goes past its n bytes. */
 KERNEL_INLINE PyObject *cb_text(cb_reader *r, const uint8_t *p, uint64_t n) {
   PyObject *text;
-  if (n < 2) {
-    if (n == 0) return PyUnicode_FromStringAndSize(NULL, 0);
-    return LIKELY(*p < 0x80) ? PyUnicode_DecodeASCII((const char *)p, 1, NULL) /* shared by the interpreter */
-                             : cb_other_text(r, p, n);
-  }
-  if (n < 8) {
-    uint32_t low, high;
-    if (n < 4) {
-      uint16_t first, last;
-      memcpy(&first, p, 2);
-      memcpy(&last, p + n - 2, 2);
-      if (UNLIKELY((first | last) & 0x8080)) return cb_other_text(r, p, n);
-      if (UNLIKELY(!(text = cb_new_ascii(n)))) return NULL;
-      memcpy(PyUnicode_1BYTE_DATA(text), &first, 2);
-      memcpy(PyUnicode_1BYTE_DATA(text) + n - 2, &last, 2);
-      return text;
-    }
-    memcpy(&low, p, 4);
-    memcpy(&high, p + n - 4, 4);
-    if (UNLIKELY((low | high) & 0x80808080u)) return cb_other_text(r, p, n);
-    if (UNLIKELY(!(text = cb_new_ascii(n)))) return NULL;
-    memcpy(PyUnicode_1BYTE_DATA(text), &low, 4);
-    memcpy(PyUnicode_1BYTE_DATA(text) + n - 4, &high, 4);
-    return text;
+  if (n <= CB_SHARED_BYTES) {
+    if (UNLIKELY(n == 0)) return PyUnicode_FromStringAndSize(NULL, 0);
+    uint64_t content = cb_load(p, (int)n);
+    if (UNLIKELY(content & 0x8080808080808080ull)) return cb_other_text(r, p, n);
+    if (n == 1) return PyUnicode_DecodeASCII((const char *)p, 1, NULL); /* shared by the interpreter */
+    return cb_short_text(content, n);
   }
   if (n <= 16) {
     uint64_t low, high;
     memcpy(&low, p, 8);
     memcpy(&high, p + n - 8, 8);
     if (UNLIKELY((low | high) & 0x8080808080808080ull)) return cb_other_text(r, p, n);
-    if (UNLIKELY(!(text = cb_new_ascii(n)))) return NULL;
+    if (UNLIKELY(!(text = cb_new_ascii(n, n)))) return NULL;
     memcpy(PyUnicode_1BYTE_DATA(text), &low, 8);
     memcpy(PyUnicode_1BYTE_DATA(text) + n - 8, &high, 8);
     return text;
   }
   if (UNLIKELY(!cb_is_ascii(p, n))) return cb_other_text(r, p, n);
-  text = cb_new_ascii(n);
+  text = cb_new_ascii(n, n);
   if (LIKELY(text != NULL)) {
     uint8_t *to = PyUnicode_1BYTE_DATA(text);
     if (n <= 32) {
@@ -135,13 +166,15 @@ KERNEL_INLINE PyObject *cb_text(cb_reader *r, const uint8_t *p, uint64_t n) {
 }
 
 static PyObject *cb_packed_text(cb_reader *r, const uint8_t *p, uint64_t n, int packing) {
-  uint8_t few[512], *buffer = few;
+  uint8_t few[512 + CB_LEAD], *memory = few;
   uint64_t cap = PACKED5_MAX_DECODED(n);
-  if (cap > sizeof(few) && !(buffer = PyMem_Malloc((size_t)cap))) return PyErr_NoMemory();
+  if (cap > 512 && !(memory = PyMem_Malloc((size_t)cap + CB_LEAD))) return PyErr_NoMemory();
+  uint8_t *buffer = memory + CB_LEAD;
+  memset(memory, 0, CB_LEAD);
   long size = packed5_decode(p, (long)n, packing == 2, buffer, (long)cap);
   PyObject *text = size < 0 ? cb_fail_object(r, p, "a packed string is malformed") : cb_text(r, buffer, (uint64_t)size);
   if (!text && r->why) r->at = p;
-  if (buffer != few) PyMem_Free(buffer);
+  if (memory != few) PyMem_Free(memory);
   return text;
 }
 
@@ -172,13 +205,12 @@ static PyObject *cb_zero_value(cb_reader *r, const cb_field *f, int depth) {
 }
 
 /* A list of n integers of 1 << w bytes at p, which are there. */
-static PyObject *cb_read_vec(cb_reader *r, const uint8_t *p, const uint8_t *end, uint64_t n, int w, int positive,
-                             int element) {
+static PyObject *cb_read_vec(cb_reader *r, const uint8_t *p, uint64_t n, int w, int positive, int element) {
   PyObject *list = PyList_New((Py_ssize_t)n);
   int width = 1 << w, shift = 64 - 8 * width, is_signed = cb_is_signed(element);
   if (!list) return NULL;
   for (uint64_t i = 0; i < n; i++, p += width) {
-    uint64_t bits = cb_load(p, end, width);
+    uint64_t bits = cb_load(p, width);
     int good;
     if (positive) {
       good = bits <= cb_maximum[element];
@@ -251,7 +283,7 @@ static int cb_open_strings(cb_reader *r, const uint8_t **pp, const uint8_t *end,
     packing = head & 7;
     if (packing > 2) return cb_fail(r, p - 1, "an unassigned header of a list of strings");
     if (end - p < widths[packing]) return cb_fail(r, p, "a length runs past the end of its buffer");
-    *n = cb_load(p, end, widths[packing]);
+    *n = cb_load(p, widths[packing]);
     *pp = p + widths[packing];
     return 0;
   }
@@ -320,8 +352,10 @@ static PyObject *cb_read_map(cb_reader *r, const cb_field *f, const uint8_t *p, 
     value = !f || f->map_value == CB_ANY ? cb_read_dynamic(r, &p, end, depth)
                                          : cb_read_element(r, &p, end, k8, f->map_value);
     if (!value) {
+      cb_step_key(&r->path, key);
       Py_DECREF(key);
-      goto fail;
+      Py_DECREF(dict);
+      return NULL;
     }
     int bad = PyDict_SetItem(dict, key, value);
     Py_DECREF(key);
@@ -551,7 +585,7 @@ KERNEL_NOINLINE PyObject *cb_read_composite(cb_reader *r, const cb_field *f, con
     }
     is_long = head & 1;
     if (end - p < (is_long ? 4 : 1)) return cb_fail_object(r, p, "a length runs past the end of its buffer");
-    size = cb_load(p, end, is_long ? 4 : 1);
+    size = cb_load(p, is_long ? 4 : 1);
     body = p + (is_long ? 4 : 1);
     if (k8) {
       if (size & ((1ull << w) - 1)) return cb_fail_object(r, p, "the length of a list is no multiple of its element size");
@@ -560,7 +594,7 @@ KERNEL_NOINLINE PyObject *cb_read_composite(cb_reader *r, const cb_field *f, con
     }
     if (size > (uint64_t)(end - body)) return cb_fail_object(r, p, "a list runs past the end of its buffer");
     *pp = body + size;
-    return cb_read_vec(r, body, end, size >> w, w, positive, element);
+    return cb_read_vec(r, body, size >> w, w, positive, element);
   }
   /* Records, lists of records, maps: a length and a body. */
   if (!(body = cb_get_sized(p, end, head, &size, &why))) return cb_fail_object(r, p, why);
@@ -586,40 +620,68 @@ KERNEL_NOINLINE PyObject *cb_read_composite(cb_reader *r, const cb_field *f, con
   return cb_fail_object(r, p - 1, "another class of value than the field's type expects");
 }
 
-/* The value of a field, a new reference. *pp is behind the key (K8), or behind the key-and-code byte (K4). */
-KERNEL_INLINE PyObject *cb_read_field(cb_reader *r, const cb_field *f, const uint8_t **pp, const uint8_t *end, int k8,
-                                      int head, int depth) {
+/* Fields whose type comes up seldom, or whose value is more than one scalar. */
+KERNEL_NOINLINE PyObject *cb_read_other(cb_reader *r, const cb_field *f, const uint8_t **pp, const uint8_t *end, int k8,
+                                        int head, int depth) {
   const uint8_t *p = *pp, *next;
   const char *why = NULL;
   uint64_t bits;
-  int code = f->code;
-  if (UNLIKELY(code == CB_OPTIONAL)) code = f->pointee;
+  int code = f->code == CB_OPTIONAL ? f->pointee : f->code, packing;
   if (code <= CB_F64) {
     next = cb_get_scalar(p, end, k8, head, code, &bits, &why);
     if (UNLIKELY(!next)) return cb_fail_object(r, p - 1, why);
     *pp = next;
     return cb_object_of(bits, code);
   }
-  if (code <= CB_BYTES) {
-    int packing;
-    next = k8 ? cb_get_k8_blob(p, end, head, &bits, &packing, &why) : cb_get_k4_blob(p, end, head, &bits, &packing, &why);
+  if (code > CB_BYTES) return cb_read_composite(r, f, pp, end, k8, head, depth);
+  next = k8 ? cb_get_k8_blob(p, end, head, &bits, &packing, &why) : cb_get_k4_blob(p, end, head, &bits, &packing, &why);
+  if (UNLIKELY(!next)) return cb_fail_object(r, p - 1, why);
+  *pp = next + bits;
+  if (code == CB_STR) return packing ? cb_packed_text(r, next, bits, packing) : cb_text(r, next, bits);
+  if (packing) return cb_fail_object(r, p - 1, "packed bytes");
+  return PyBytes_FromStringAndSize((const char *)next, (Py_ssize_t)bits);
+}
+
+/* The value of a field, a new reference. *pp is behind the key (K8), or behind the key-and-code byte (K4). */
+KERNEL_INLINE PyObject *cb_read_field(cb_reader *r, const cb_field *f, const uint8_t **pp, const uint8_t *end, int k8,
+                                      int head, int depth) {
+  const uint8_t *p = *pp, *next;
+  const char *why = NULL;
+  uint64_t n;
+  int64_t v;
+  int packing;
+  if (f->kind == CB_KIND_SIGNED) {
+    next = k8 ? cb_get_k8_signed(p, end, head, &v, &why) : cb_get_k4_signed(p, end, head, &v, &why);
     if (UNLIKELY(!next)) return cb_fail_object(r, p - 1, why);
-    *pp = next + bits;
-    if (code == CB_STR) {
-      if (UNLIKELY(packing)) return cb_packed_text(r, next, bits, packing);
-      return cb_text(r, next, bits);
-    }
-    if (packing) return cb_fail_object(r, p - 1, "packed bytes");
-    return PyBytes_FromStringAndSize((const char *)next, (Py_ssize_t)bits);
+    if (UNLIKELY((uint64_t)v - f->low > f->span))
+      return cb_fail_object(r, p - 1, "an integer is outside the range of its type");
+    *pp = next;
+    return cb_int_object(v);
   }
-  return cb_read_composite(r, f, pp, end, k8, head, depth);
+  if (f->kind == CB_KIND_UNSIGNED) {
+    next = k8 ? cb_get_k8_unsigned(p, end, head, &n, &why) : cb_get_k4_unsigned(p, end, head, &n, &why);
+    if (UNLIKELY(!next)) return cb_fail_object(r, p - 1, why);
+    if (UNLIKELY(n > f->span)) return cb_fail_object(r, p - 1, "an integer is outside the range of its type");
+    *pp = next;
+    return cb_int_object((int64_t)n);
+  }
+  if (f->kind == CB_KIND_TEXT) {
+    next = k8 ? cb_get_k8_blob(p, end, head, &n, &packing, &why) : cb_get_k4_blob(p, end, head, &n, &packing, &why);
+    if (UNLIKELY(!next)) return cb_fail_object(r, p - 1, why);
+    *pp = next + n;
+    if (UNLIKELY(packing)) return cb_packed_text(r, next, n, packing);
+    return cb_text(r, next, n);
+  }
+  const uint8_t *behind = p; /* of its own: *pp stays in a register */
+  PyObject *value = cb_read_other(r, f, &behind, end, k8, head, depth);
+  *pp = behind;
+  return value;
 }
 
 /* A run of fields as an object of the plan's type. `k8` and `mode` are constants where this is compiled in. */
 KERNEL_INLINE PyObject *cb_read_run(cb_reader *r, const cb_plan *plan, const uint8_t *p, const uint8_t *end, int k8,
                                     int mode, int depth) {
   uint64_t seen[4] = {0, 0, 0, 0}; /* four-bit keys need one word, and the compiler sees it */
-  int present = 0;
   const char *why = NULL;
   const cb_field *f = NULL;
   PyObject *object = cb_new_object(plan, mode);
@@ -664,13 +726,16 @@ KERNEL_INLINE PyObject *cb_read_run(cb_reader *r, const cb_plan *plan, const uin
       goto fail;
     }
     if (UNLIKELY(cb_set_value(plan, mode, f, &object, value) < 0)) goto fail;
-    present++;
   }
-  if (present < plan->n) {
-    if (UNLIKELY(cb_pay(r, end, plan->n - present) < 0)) goto fail;
+  uint64_t absent = plan->keys[0] & ~seen[0];
+  if (k8 || UNLIKELY(plan->wide)) /* the root byte may say four bits of any type */
+    absent |= (plan->keys[1] & ~seen[1]) | (plan->keys[2] & ~seen[2]) | (plan->keys[3] & ~seen[3]);
+  if (absent) {
     for (int i = 0; i < plan->n; i++) {
       f = &plan->fields[i];
-      if (f->left_out || seen[k8 ? f->key >> 6 : 0] >> (f->key & 63) & 1) continue;
+      if (seen[f->key >> 6] >> (f->key & 63) & 1) continue;
+      if (UNLIKELY(cb_pay(r, end, 1) < 0)) goto fail;
+      if (f->left_out) continue;
       PyObject *value = cb_zero_value(r, f, depth);
       if (!value || cb_set_value(plan, mode, f, &object, value) < 0) goto fail;
     }
@@ -687,6 +752,12 @@ static PyObject *cb_read_record(cb_reader *r, const cb_plan *plan, const uint8_t
   if (LIKELY(plan->mode == CB_MODE_SLOTS))
     return k8 ? cb_read_run(r, plan, p, end, 1, CB_MODE_SLOTS, depth) : cb_read_run(r, plan, p, end, 0, CB_MODE_SLOTS, depth);
   return cb_read_run(r, plan, p, end, k8, plan->mode, depth);
+}
+
+/* The record of a whole message; the usual kind is compiled into the caller, where small messages gain by it. */
+KERNEL_INLINE PyObject *cb_read_root(cb_reader *r, const cb_plan *plan, const uint8_t *p, const uint8_t *end, int k8) {
+  if (LIKELY(plan->mode == CB_MODE_SLOTS && !k8)) return cb_read_run(r, plan, p, end, 0, CB_MODE_SLOTS, 1);
+  return cb_read_record(r, plan, p, end, k8, 1);
 }
 
 /* A dynamic value, classified by its descriptor at *pp (11). `depth` is that of what holds it. */
@@ -772,6 +843,20 @@ static PyObject *cb_read_dynamic(cb_reader *r, const uint8_t **pp, const uint8_t
     return cb_fail_object(r, p, "bytes are left over behind the last value of a list");
   }
   return list;
+}
+
+/* Ready for a message of n bytes that begins at p, under the default limits. */
+KERNEL_INLINE void cb_reader_open(cb_reader *r, const uint8_t *p, Py_ssize_t n, cb_plan **structs, Py_ssize_t n_structs) {
+  r->start = p;
+  r->why = NULL;
+  r->at = NULL;
+  r->cells = CB_CELLS + 8 * (int64_t)n;
+  r->max_rows = CB_ROWS;
+  r->surrogates = 0;
+  r->structs = structs;
+  r->n_structs = n_structs;
+  r->path.n = 0;
+  r->path.tail = NULL;
 }
 
 #endif

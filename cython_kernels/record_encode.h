@@ -33,6 +33,7 @@ static void cb_writer_open(cb_writer *w) {
   w->packed5 = w->packed_root = w->surrogates = 0;
   w->session = w->run_type = w->plan_of = NULL;
   w->path.n = 0;
+  w->path.tail = NULL;
 }
 
 static void cb_writer_close(cb_writer *w) {
@@ -480,7 +481,7 @@ static int cb_write_map_body(cb_writer *w, int k8, int key_code, int value_code,
               : as_dynamic ? cb_write_dynamic_of(w, value_code, NULL, entries[i].value, depth)
                            : cb_write_element(w, k8, value_code, entries[i].value);
     if (bad < 0) {
-      cb_step(&w->path, NULL, i);
+      cb_step_key(&w->path, entries[i].key);
       goto done;
     }
   }
@@ -1200,7 +1201,11 @@ static int cb_write_dynamic(cb_writer *w, PyObject *v, int depth) {
     Py_XDECREF(number);
     return done;
   }
-  return cb_wrong_type("a dynamic value", v);
+  PyErr_Format(PyExc_TypeError,
+               "values of type %.100s have no form in dynamic values, which are None, bool, int of 64 bits, float, str, "
+               "bytes, lists, dicts with str or int keys, and records",
+               Py_TYPE(v)->tp_name);
+  return -1;
 }
 
 #endif

@@ -21,7 +21,11 @@ enum {
 
 typedef struct cb_plan cb_plan;
 
+/* What the decoder of a field has code of its own for. */
+enum { CB_KIND_OTHER, CB_KIND_SIGNED, CB_KIND_UNSIGNED, CB_KIND_TEXT };
+
 typedef struct {
+  uint8_t kind;
   uint8_t code;        /* type code */
   uint8_t key;
   uint8_t pointee;     /* of an optional */
@@ -33,7 +37,18 @@ typedef struct {
   PyObject *wire_name;
   PyObject *zero;      /* what an absent key reads as, when objects may share it; else NULL */
   cb_plan *child;      /* of records */
+  uint64_t low, span;  /* of kinds SIGNED and UNSIGNED, which leaves out u64: smallest value, largest less smallest */
 } cb_field;
+
+static void cb_settle_field(cb_field *f) {
+  f->kind = cb_is_signed(f->code)                             ? CB_KIND_SIGNED
+            : f->code >= CB_U8 && f->code <= CB_U32 ? CB_KIND_UNSIGNED
+            : f->code == CB_STR                     ? CB_KIND_TEXT
+                                                    : CB_KIND_OTHER;
+  if (f->code > CB_U32) return;
+  f->low = (uint64_t)cb_minimum[f->code];
+  f->span = cb_maximum[f->code] - f->low;
+}
 
 struct cb_plan {
   int mode;
@@ -48,11 +63,14 @@ struct cb_plan {
   PyObject *owner;     /* the Plan object, borrowed */
   cb_field *fields;
   int16_t by_key[256]; /* position of a key, -1 unknown */
+  uint64_t keys[4];    /* which keys there are */
+  int wide;            /* some are above 63 */
 };
 
 /* Where in a value an error was: collected from the inside out while the calls return. */
 typedef struct {
   int n;
+  PyObject *tail;      /* text of what is inside the steps, from the key of a map on; owned, or NULL */
   struct {
     PyObject *name;    /* borrowed from the plan, NULL for a position in a list */
     Py_ssize_t index;
@@ -67,7 +85,7 @@ static void cb_step(cb_path *path, PyObject *name, Py_ssize_t index) {
   }
 }
 
-/* "lines[3].price", "" at the root; a new reference. */
+/* "lines[3].price['net']", "" at the root; a new reference. */
 static PyObject *cb_path_text(const cb_path *path) {
   PyObject *text = PyUnicode_FromString("");
   for (int i = path->n - 1; text && i >= 0; i--) {
@@ -78,7 +96,34 @@ static PyObject *cb_path_text(const cb_path *path) {
     Py_DECREF(text);
     text = next;
   }
+  if (text && path->tail) {
+    PyObject *whole = PyUnicode_Concat(text, path->tail);
+    Py_DECREF(text);
+    text = whole;
+  }
   return text;
+}
+
+enum { CB_KEY_SHOWN = 64 }; /* characters of a key in messages */
+
+/* The step through the key of a map, which does not outlive the map: turned into text at once. */
+static void cb_step_key(cb_path *path, PyObject *key) {
+  PyObject *type, *value, *traceback;
+  const char *dot = path->n && path->steps[path->n - 1].name ? "." : "";
+  PyErr_Fetch(&type, &value, &traceback);
+  PyObject *name = PyObject_Repr(key), *inner = name ? cb_path_text(path) : NULL;
+  PyObject *tail = !inner ? NULL
+                   : PyUnicode_GET_LENGTH(name) > CB_KEY_SHOWN
+                       ? PyUnicode_FromFormat("[%.60U...]%s%U", name, dot, inner)
+                       : PyUnicode_FromFormat("[%U]%s%U", name, dot, inner);
+  Py_XDECREF(name);
+  Py_XDECREF(inner);
+  if (tail) {
+    Py_XSETREF(path->tail, tail);
+    path->n = 0;
+  }
+  PyErr_Clear();
+  PyErr_Restore(type, value, traceback);
 }
 
 /* The value of a field, a new reference. NULL without an exception: a mapping does not have it. */
@@ -322,11 +367,11 @@ KERNEL_INLINE PyObject *cb_int_object(int64_t v) {
   if (place < CB_SHARED_STOP - CB_SHARED_LOW) return Py_NewRef(cb_shared_ints[place]);
 #endif
 #if PY_VERSION_HEX < 0x030C0000 && PYLONG_BITS_IN_DIGIT == 30 && !defined(Py_DEBUG) && !defined(Py_TRACE_REFS)
-  uint64_t magnitude = cb_magnitude(v);
-  if (LIKELY(magnitude >> 60 == 0)) { /* one digit or two, without the loops that count and fill them */
-    Py_ssize_t digits = 1 + (magnitude >> PyLong_SHIFT != 0);
-    PyLongObject *number = (PyLongObject *)PyObject_Malloc(sizeof(PyLongObject) + sizeof(digit));
+  if (LIKELY(v > -(1ll << 60) && v < 1ll << 60)) { /* one digit or two, without the loops that count and fill them */
+    PyLongObject *number = (PyLongObject *)PyObject_Malloc(offsetof(PyLongObject, ob_digit) + 2 * sizeof(digit));
     if (UNLIKELY(!number)) return PyErr_NoMemory();
+    uint64_t magnitude = cb_magnitude(v);
+    Py_ssize_t digits = 1 + (magnitude >> PyLong_SHIFT != 0);
     Py_SET_TYPE(number, &PyLong_Type);
     Py_SET_SIZE(number, v < 0 ? -digits : digits);
     Py_SET_REFCNT(number, 1); /* all that _Py_NewReference does in such a build */
@@ -375,10 +420,10 @@ KERNEL_INLINE int cb_is_ascii(const uint8_t *p, uint64_t n) {
   return !(any & 0x8080808080808080ull);
 }
 
-/* Put the way to the field in front of the message of the exception that is set. Always -1. */
-static int cb_locate(const cb_path *path) {
+/* Put the way to the field in front of the message of the exception that is set. Always -1; the path is used up. */
+static int cb_locate(cb_path *path) {
   PyObject *type, *value, *traceback, *text;
-  if (!path->n) return -1;
+  if (!path->n && !path->tail) return -1;
   PyErr_Fetch(&type, &value, &traceback);
   PyErr_NormalizeException(&type, &value, &traceback);
   if ((type == PyExc_TypeError || type == PyExc_ValueError || type == PyExc_OverflowError) && value &&
@@ -388,9 +433,10 @@ static int cb_locate(const cb_path *path) {
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(traceback);
-    return -1;
+  } else {
+    PyErr_Restore(type, value, traceback);
   }
-  PyErr_Restore(type, value, traceback);
+  Py_CLEAR(path->tail);
   return -1;
 }
 

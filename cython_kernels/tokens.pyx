@@ -106,6 +106,12 @@ cdef int check_blocks(const int64_t[::1] blocks, int64_t n_values) except -1:
     return 0
 
 
+cdef int check_threads(int threads) except -1:
+    if threads < 1:
+        raise ValueError(f"threads must be at least 1, got {threads}")
+    return min(threads, 1024)
+
+
 def char_class(uint32_t code):
     return c_class_of(code) if code < 0x110000 else -1
 
@@ -151,13 +157,14 @@ cdef class TokenTable:
         cdef const token_table *table = &self.table
         cdef const uint16_t *first = &ids[0] if n_ids else NULL
         cdef int64_t *lengths_at = &lengths[0] if lengths.shape[0] else NULL
+        cdef int team = check_threads(threads)
         check_blocks(blocks, n)
         if lengths.shape[0] != n or escapes.shape[0] != n_blocks or max_bytes < 0 or max_bytes > 1 << 48:
             raise ValueError("lengths, escapes or max_bytes do not fit the values and blocks")
         if n_blocks == 0:
             return -1
         bad = _empty(n_blocks)
-        for b in prange(n_blocks, nogil=True, num_threads=threads, schedule="dynamic", use_threads_if=threads > 1):
+        for b in prange(n_blocks, nogil=True, num_threads=team, schedule="dynamic", use_threads_if=team > 1):
             token_lengths(table, first, n_ids, &starts[0], blocks[b], blocks[b + 1], max_bytes, lengths_at,
                           &escapes[b], &bad[b])
         for b in range(n_blocks):
@@ -175,12 +182,13 @@ cdef class TokenTable:
         cdef const uint16_t *first = &ids[0] if n_ids else NULL
         cdef uint8_t *out_at = &out[0] if n_out else NULL
         cdef const uint8_t *escapes_at = bytes_at(escapes)
+        cdef int team = check_threads(threads)
         check_blocks(blocks, n)
         check_offsets(escape_starts, escapes.shape[0])
         check_offsets(offsets, n_out)
         if offsets.shape[0] != n + 1 or escape_starts.shape[0] != n_blocks + 1:
             raise ValueError("offsets or escape_starts do not fit the values and blocks")
-        for b in prange(n_blocks, nogil=True, num_threads=threads, schedule="dynamic", use_threads_if=threads > 1):
+        for b in prange(n_blocks, nogil=True, num_threads=team, schedule="dynamic", use_threads_if=team > 1):
             good += token_copy(table, first, n_ids, &starts[0], &offsets[0], n_out, blocks[b], blocks[b + 1],
                                escapes_at, escape_starts[b], escape_starts[b + 1], out_at)
         return good == n_blocks
@@ -265,6 +273,7 @@ cdef class BpeModel:
         cdef uint16_t *ids_at = &ids[0] if ids.shape[0] else NULL
         cdef uint8_t *escapes_at = &escapes[0] if escapes.shape[0] else NULL
         cdef int64_t *counts_at = &counts[0] if counts.shape[0] else NULL
+        cdef int team = check_threads(threads)
         check_offsets(offsets, data.shape[0])
         check_blocks(blocks, n)
         for b in range(n):
@@ -276,7 +285,7 @@ cdef class BpeModel:
         if n_blocks == 0:
             return -1
         bad = _empty(n_blocks)
-        for b in prange(n_blocks, nogil=True, num_threads=threads, schedule="dynamic", use_threads_if=threads > 1):
+        for b in prange(n_blocks, nogil=True, num_threads=team, schedule="dynamic", use_threads_if=team > 1):
             bad[b] = encode_block(model, &offsets[0], data_at, blocks[b], blocks[b + 1], verify, ids_at, escapes_at,
                                   counts_at, &block_ids[b], &block_escapes[b])
         for b in range(n_blocks):
@@ -323,10 +332,11 @@ def remap_encode(const uint16_t[::1] ids not None, const uint16_t[::1] positions
 def bits_decode(const uint8_t[::1] stream not None, int width, uint16_t[::1] ids not None, int threads):
     cdef int64_t n = ids.shape[0], chunk, chunks
     cdef int64_t size = stream.shape[0]
+    cdef int team = check_threads(threads)
     if not 1 <= width <= 16 or size != (n * width + 7) // 8:
         raise ValueError("the stream must have the bits of all ids, of 1 to 16 bits")
     chunks = (n + 65535) // 65536
-    for chunk in prange(chunks, nogil=True, num_threads=threads, schedule="static", use_threads_if=threads > 1):
+    for chunk in prange(chunks, nogil=True, num_threads=team, schedule="static", use_threads_if=team > 1):
         c_bits_decode(&stream[0], size, width, &ids[0], chunk * 65536, min(n, (chunk + 1) * 65536))
 
 

@@ -1,7 +1,7 @@
 /* Primitives of colbin's wire format (colbin.md 1, 5, 6): integers, lengths and headers, read and written.
  *
- * Plain C without Python. Readers get the end of their buffer and never look past it; on bad bytes they return NULL and
- * name the reason. Writers need the room that their comment states, eight bytes of slack included: an integer of any
+ * Plain C without Python. Readers get the end of their buffer and never look past it; they may load, and ignore, the
+ * CB_LEAD bytes before its beginning. On bad bytes they return NULL and name the reason. Writers need the room that their comment states, eight bytes of slack included: an integer of any
  * width is one eight-byte store, of which the cursor keeps what counts. */
 #ifndef COLSTORE_WIRE_H
 #define COLSTORE_WIRE_H
@@ -20,6 +20,7 @@ enum {
 
 #define CB_MAX_DEPTH 128
 #define CB_TABLE_ROWS 8   /* lists of records of at least this length become tables (colbin.md 7) */
+#define CB_LEAD 7         /* readable bytes in front of what readers get: a bytes object has its hash there */
 #define CB_PUT_ROOM 24    /* enough for any key, descriptor, integer or length, slack included */
 
 /* Bounds of the scalar types 0..10: integers must lie in [minimum, maximum]. Floats are their bit pattern. */
@@ -58,30 +59,10 @@ KERNEL_INLINE void cb_store8(uint8_t *p, uint64_t v) {
   memcpy(p, &v, 8);
 }
 
-/* The n bytes at p, 0 <= n <= 8, of which end - p >= n exist. Small records end within eight bytes of most of their
- * fields: there, two loads that overlap, and no loop. */
-KERNEL_INLINE uint64_t cb_load(const uint8_t *p, const uint8_t *end, int n) {
-  if (end - p >= 8) return n == 8 ? cb_load8(p) : cb_load8(p) & ((1ull << (8 * n)) - 1);
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-  if (n >= 4) {
-    uint32_t low, high;
-    memcpy(&low, p, 4);
-    memcpy(&high, p + n - 4, 4);
-    return (uint64_t)low | (uint64_t)high << (8 * (n - 4));
-  }
-  if (n >= 2) {
-    uint16_t low, high;
-    memcpy(&low, p, 2);
-    memcpy(&high, p + n - 2, 2);
-    return (uint64_t)low | (uint64_t)high << (8 * (n - 2));
-  }
-  return n ? *p : 0;
-#else
-  uint64_t v = 0;
-  for (int i = 0; i < n; i++) v |= (uint64_t)p[i] << (8 * i);
-  return v;
-#endif
-}
+/* The n bytes at p, 1 <= n <= 8, all of which are there: the eight bytes that end where they end, without a jump that
+ * depends on n or on how near the end of the message is. The bytes before p are those of the message, and before its
+ * first one the CB_LEAD bytes that every reader has been promised. */
+KERNEL_INLINE uint64_t cb_load(const uint8_t *p, int n) { return cb_load8(p + n - 8) >> ((0u - 8u * (unsigned)n) & 63); }
 
 /* Floats travel as their bit pattern with the bytes reversed (colbin.md 1). */
 KERNEL_INLINE uint64_t cb_reverse(uint64_t bits, int is_f32) {
@@ -250,7 +231,7 @@ KERNEL_INLINE const uint8_t *cb_get_len(const uint8_t *p, const uint8_t *end, ui
       return p + 1;
     }
     if (end - p >= 5) {
-      *n = cb_load(p + 1, end, 4);
+      *n = cb_load(p + 1, 4);
       return p + 5;
     }
   }
@@ -262,7 +243,7 @@ KERNEL_INLINE const uint8_t *cb_get_len(const uint8_t *p, const uint8_t *end, ui
 KERNEL_INLINE const uint8_t *cb_get_sized(const uint8_t *p, const uint8_t *end, int lw, uint64_t *n, const char **why) {
   int width = 1 << (lw & 3);
   if (end - p >= width) {
-    *n = cb_load(p, end, width);
+    *n = cb_load(p, width);
     p += width;
     if (*n <= (uint64_t)(end - p)) return p;
     *why = "a size runs past the end of its buffer";
@@ -284,13 +265,14 @@ KERNEL_INLINE const uint8_t *cb_get_k4_unsigned(const uint8_t *p, const uint8_t 
     *why = "an integer runs past the end of its buffer";
     return NULL;
   }
-  *v = cb_load(p, end, width);
+  *v = cb_load(p, width);
   return p + width;
 }
 
 KERNEL_INLINE int cb_signed_of(uint64_t magnitude, int positive, int64_t *v) {
-  if (magnitude > (uint64_t)INT64_MAX + !positive) return 0;
-  *v = positive ? (int64_t)magnitude : (int64_t)(0 - magnitude);
+  uint64_t negative = (uint64_t)!positive;
+  if (UNLIKELY(magnitude > (uint64_t)INT64_MAX + negative)) return 0;
+  *v = (int64_t)((magnitude ^ (0 - negative)) + negative); /* signs are mixed: no jump for them */
   return 1;
 }
 
@@ -302,15 +284,21 @@ KERNEL_INLINE const uint8_t *cb_get_magnitude(const uint8_t *p, const uint8_t *e
     *why = "an integer runs past the end of its buffer";
     return NULL;
   }
-  *magnitude = n ? cb_load(p, end, width) : 1;
+  *magnitude = LIKELY(n) ? cb_load(p, width) : 1;
   return p + width;
 }
 
 KERNEL_INLINE const uint8_t *cb_get_k4_signed(const uint8_t *p, const uint8_t *end, int code, int64_t *v,
                                               const char **why) {
   uint64_t magnitude;
-  p = cb_get_magnitude(p, end, code & 7, &magnitude, why);
-  if (p && !cb_signed_of(magnitude, code >> 3, v)) {
+  unsigned n = (unsigned)code & 7;
+  if (LIKELY(n - 1 < 6) && LIKELY(end - p >= (int64_t)n)) { /* 1 to 6 bytes, which cannot be too large */
+    uint64_t negative = (uint64_t)(~code >> 3 & 1);
+    *v = (int64_t)((cb_load(p, (int)n) ^ (0 - negative)) + negative);
+    return p + n;
+  }
+  p = cb_get_magnitude(p, end, (int)n, &magnitude, why);
+  if (p && !cb_signed_of(magnitude, code >> 3 & 1, v)) {
     *why = "an integer is outside the 64-bit range";
     return NULL;
   }
@@ -434,7 +422,7 @@ KERNEL_INLINE const uint8_t *cb_get_k4_blob(const uint8_t *p, const uint8_t *end
     *why = "a length runs past the end of its buffer";
     return NULL;
   }
-  *size = cb_load(p, end, widths[x]);
+  *size = cb_load(p, widths[x]);
   p += widths[x];
   if (x >= 3) *packing = 1 + !(x & 1);
   if (x >= 5 && *size < 256) {
@@ -481,7 +469,7 @@ static const uint8_t *cb_skip_k8(const uint8_t *p, const uint8_t *end, const cha
         *why = "a length runs past the end of its buffer";
         return NULL;
       }
-      n = cb_load(p, end, width);
+      n = cb_load(p, width);
       p += width;
       if (n > (uint64_t)(end - p)) {
         *why = "a size runs past the end of its buffer";

@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 from dask._task_spec import Task
 from dask.dataframe.dask_expr._expr import (
+    DropnaFrame,
+    DropnaSeries,
+    Elemwise,
     Filter,
     Head,
     Index,
@@ -22,18 +25,24 @@ from dask.dataframe.dask_expr._expr import (
     MapPartitions,
     PartitionsFiltered,
     Projection,
+    Query,
+    _DelayedExpr,
     determine_column_projection,
 )
-from dask.dataframe.dask_expr._reductions import Count, Len, Max, Mean, Min, Sum
+from dask.dataframe.dask_expr._indexing import Loc
+from dask.dataframe.dask_expr._merge import Merge
+from dask.dataframe.dask_expr._reductions import ApplyConcatApply, Count, Len, Max, Mean, Min, Sum
 from dask.dataframe.dask_expr._repartition import Repartition
 from dask.dataframe.dask_expr._util import _convert_to_list
 from dask.dataframe.dask_expr.io.io import BlockwiseIO
 from dask.dataframe.utils import clear_known_categories
+from dask.typing import no_default
 
 from ._dask_frame import FramePart, FrameReader, FrameTypes, has_categories
 from ._dask_loc import LocList, LocSlice, located
 from ._dask_plan import FramePlan, RowFilter
 from ._dask_predicate import Translator
+from ._dask_query import condition_of_query
 from ._dask_reduce import ReduceColstore, can_reduce
 
 __all__ = ["ReadColstore"]
@@ -194,7 +203,11 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
         if isinstance(parent, Filter) and parent.frame._name == self._name:
             if self._filter_passthrough_available(parent, dependents):
                 return self._filtered_by(parent, dependents)
-            return None
+            return self._one_of_several(parent, dependents)
+        if isinstance(parent, Query | DropnaFrame | DropnaSeries) and parent.frame._name == self._name:
+            return self._for_rows(parent, dependents)
+        if _is_mask(parent) and parent.frame._name == self._name:
+            return Filter(self, parent.iindexer)
         if self.filters is None and isinstance(parent, Lengths | Len):
             lengths = self.plan.lengths(self._partitions)
             return Literal(lengths) if isinstance(parent, Lengths) else Literal(sum(lengths))
@@ -262,15 +275,21 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
 
     def _for_projection(self, parent: Any, dependents: Any) -> Any:
         found = super()._simplify_up(parent, dependents)  # type: ignore[no-untyped-call]
-        name = parent.operand("columns")
-        if found is not None or not isinstance(name, str) or self.ndim == 1 or self.columns != [name]:
+        if found is not None or self.ndim == 1:
             return found
+        if not isinstance(parent, _ReadColumns) and self.copy:
+            above = [reference() for reference in dependents[parent._name]]
+            chosen = [n for n in above if n is not None and (isinstance(n, Filter) or _is_mask(n))]
+            if any(n.frame._name == parent._name for n in chosen):
+                return _ReadColumns(self, parent.operand("columns"))  # type: ignore[no-untyped-call]
+        name = parent.operand("columns")
+        if not isinstance(name, str) or self.columns != [name]:
+            return None
         # The one column that is left: as a Series, if nobody needs the frame.
-        for reference in dependents[self._name]:
-            other = reference()
-            if other is not None and not (isinstance(other, Projection) and other.operand("columns") == name):
-                return None
-        return self.substitute_parameters({"columns": [name], "_series": True})
+        above = [reference() for reference in dependents[self._name]]
+        if all(n is None or (isinstance(n, Projection) and n.operand("columns") == name) for n in above):
+            return self.substitute_parameters({"columns": [name], "_series": True})
+        return None
 
     def _tune_up(self, parent: Any) -> Any:
         if isinstance(parent, MapPartitions):
@@ -296,6 +315,11 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
     def _filtered_by(self, parent: Any, dependents: Any) -> Any:
         expression, rest = self._translator.split(parent.predicate)
         assert expression is not None
+        result = self._narrowed(expression, parent, dependents)
+        return result if rest is None else Filter(result, rest.substitute(self, result))
+
+    def _narrowed(self, expression: Any, parent: Any, dependents: Any) -> Any:
+        """Return the reader of the rows that satisfy `expression` too, in place of the filter `parent`."""
         plan: FramePlan = self.plan
         old: RowFilter | None = self.filters
         new = (
@@ -309,8 +333,75 @@ class ReadColstore(PartitionsFiltered, BlockwiseIO):
         span = self._span
         if span is None and len(kept) < len(before):
             span = (before[0], before[-1] + 1)
-        result = self.substitute_parameters({"filters": new, "_partitions": kept, "_span": span})
-        return result if rest is None else Filter(result, rest.substitute(self, result))
+        return self.substitute_parameters({"filters": new, "_partitions": kept, "_span": span})
+
+    def _for_rows(self, parent: Any, dependents: Any) -> Any:
+        """Return the reader of what ``query`` or ``dropna`` keep, None where these have no translation."""
+        if not self.copy or not _leads_to(self, parent, dependents):
+            return None
+        if isinstance(parent, Query):
+            found = condition_of_query(
+                parent.operand("_expr"), parent.operand("expr_kwargs"), self._translator
+            )
+        else:
+            found = self._translator.present(_columns_without_missing(parent))
+        return None if found is None else self._narrowed(found, parent, dependents)
+
+    def filtered_columns(self, columns: Any, parent: Any, dependents: Any) -> Any:
+        """Return some columns of the rows that the filter `parent` keeps of the projection `columns`.
+
+        None where the condition has no translation, or others need the rows that it drops.
+        """
+        found, rest = self._translator.split(parent.predicate)
+        if found is None or (rest is not None and not self._translator.is_rowwise(rest)):
+            return None
+        if _leads_to(self, parent, dependents):
+            result = self._filtered_by(parent, dependents)
+        else:
+            result = self._one_of_several(parent, dependents)
+        return None if result is None else Projection(result, columns)
+
+    def _one_of_several(self, parent: Any, dependents: Any) -> Any:
+        """Return the reader of what the filter `parent` keeps, where other filters ask for other rows of this reader.
+
+        Then the same file is read more than once, which pays where statistics leave at most half of the rows.
+        Partitions differ from those that the other filters leave: nothing may put the two side by side later.
+        """
+        if self.copy and _leads_to(self, parent, dependents, beside_others=True):
+            found, rest = self._translator.split(parent.predicate)
+            if found is not None and (rest is None or self._translator.is_rowwise(rest)):
+                result = self._filtered_by(parent, dependents)
+                read = result if rest is None else result.frame
+                if 2 * sum(self.plan.lengths(read._partitions)) <= sum(self.plan.lengths(self._partitions)):
+                    return result
+        return None
+
+
+def _columns_of(frame: Any, columns: Any) -> Any:
+    return frame[columns]
+
+
+class _ReadColumns(Projection):
+    """Columns of a `ReadColstore` that a condition on other columns chooses rows of: ``df.x[df.y > 0]``.
+
+    Dask moves a condition below a projection that it finds above it, and leaves it where it finds it above the
+    projection.
+    """
+
+    operation = staticmethod(
+        _columns_of
+    )  # some versions of Dask make the name of this, which must be one of its own
+
+    def _simplify_up(self, parent: Any, dependents: Any) -> Any:
+        read = self.frame
+        if isinstance(read, ReadColstore) and getattr(parent, "frame", None) is not None:
+            if _is_mask(parent) and parent.frame._name == self._name:
+                return Filter(self, parent.iindexer)
+            if isinstance(parent, Filter) and parent.frame._name == self._name:
+                found = read.filtered_columns(self.operand("columns"), parent, dependents)  # type: ignore[no-untyped-call]
+                if found is not None:
+                    return found
+        return super()._simplify_up(parent, dependents)  # type: ignore[no-untyped-call]
 
 
 class _ReadIndex(Index):
@@ -347,3 +438,64 @@ def _is_mapped(node: Any, dependents: Any) -> bool:
                 seen.add(above._name)
                 stack.append(above)
     return False
+
+
+def _is_mask(node: Any) -> bool:
+    """Tell whether `node` is ``loc`` of a condition, which keeps the rows that ``[]`` keeps."""
+    return type(node) is Loc and node.cindexer is None
+
+
+def _leads_to(read: Any, node: Any, dependents: Any, *, beside_others: bool = False) -> bool:
+    """Tell whether all that becomes of the rows of `read` goes through `node`, row by row up to there.
+
+    With `beside_others` also through other filters, if nothing above puts their rows beside those of `node`.
+    """
+    stack = [read]
+    seen: set[str] = set()
+    others = []
+    while stack:
+        above = _above(stack.pop(), dependents)
+        if not above:
+            return False  # a result
+        for other in above:
+            if other._name == node._name or other._name in seen:
+                continue
+            seen.add(other._name)
+            if beside_others and isinstance(other, Filter):
+                others.append(other)
+            elif isinstance(other, Elemwise | _DelayedExpr):
+                stack.append(other)
+            else:
+                return False
+    if not others:
+        return True
+    own = _joined_above(node, dependents)
+    return all(own.isdisjoint(_joined_above(other, dependents)) for other in others)
+
+
+def _above(node: Any, dependents: Any) -> list[Any]:
+    return [found for found in (reference() for reference in dependents[node._name]) if found is not None]
+
+
+def _joined_above(node: Any, dependents: Any) -> set[str]:
+    """Return `node` and what is made of it up to joins and reductions, which take partitions as they come."""
+    found = {node._name}
+    stack = [node]
+    while stack:
+        for other in _above(stack.pop(), dependents):
+            if other._name not in found and not isinstance(other, Merge | ApplyConcatApply):
+                found.add(other._name)
+                stack.append(other)
+    return found
+
+
+def _columns_without_missing(node: Any) -> list[Any] | None:
+    """Return the columns in which a row that ``dropna`` keeps has values; None for its other forms."""
+    if isinstance(node, DropnaSeries):
+        return list(node.frame.columns)
+    if node.operand("how") not in (no_default, "any") or node.operand("thresh") is not no_default:
+        return None
+    subset = node.operand("subset")
+    if subset is None:
+        return list(node.frame.columns)
+    return list(_convert_to_list(subset) or ())

@@ -171,6 +171,16 @@ def selected_rows(part: FramePart, predicate: Predicate | None) -> RowSelection:
     return Range(start, 1, stop - start)
 
 
+_EMPTY_FRAMES = 256
+_empty_frames: dict[Any, Any] = {}
+"""Frames without rows by what they are made of; under `_shared_lock`."""
+
+
+def _is_simple(field: Field) -> bool:
+    """Tell whether its types say all that a column without rows has."""
+    return field.categories is None and field.ordered is None and not field.variable
+
+
 _NAMES = pd.Index(["x"]).dtype
 """What pandas calls columns by: `df[[]]` has it too."""
 
@@ -255,8 +265,28 @@ class FrameReader:
         }
 
     def empty(self, schema: Schema) -> Any:
-        """Return the frame without rows that every partition agrees with: Dask's ``meta``. Reads nothing."""
+        """Return the frame without rows that every partition agrees with: Dask's ``meta``. Reads nothing.
+
+        Expressions ask for it again and again, and pandas takes longer to make it than most files to be opened.
+        """
         fields = [schema[name] for name in self._stored(self.names)]
+        if self.folders is not None or not all(map(_is_simple, fields)):
+            return self._empty(fields)
+        key = (self.names, self.index, self.predicate is None, self.types, self.copy, self.series)
+        kinds = tuple(
+            f.dtype.str + ("?" if f.nullable else "") + (f.logical or "") + f"{f.tz}" for f in fields
+        )
+        with _shared_lock:
+            known = _empty_frames.get((key, kinds))
+        if known is None:
+            known = self._empty(fields)
+            with _shared_lock:
+                if len(_empty_frames) >= _EMPTY_FRAMES:
+                    _empty_frames.clear()
+                _empty_frames[key, kinds] = known
+        return known.copy(deep=False)
+
+    def _empty(self, fields: Sequence[Field]) -> Any:
         numbers: pd.Index[Any] = (
             pd.RangeIndex(0) if self.predicate is None else pd.Index(np.empty(0, np.int64))
         )

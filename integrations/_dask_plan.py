@@ -166,6 +166,30 @@ class FramePlan:
         counts = np.diff(self.bounds)
         return tuple(int(counts[number]) for number in partitions)
 
+    def value_counts(self, first: int, stop: int, names: Sequence[str]) -> tuple[int, ...] | None:
+        """Return how many values of each column partitions [first, stop) hold, as far as files say; None if not all do.
+
+        Files count nulls, not NaN and NaT, which are no values either.
+        """
+        segments = self.source.plan.segments
+        begin, end = int(self.bounds[first]), int(self.bounds[stop])
+        low, high = segments.span(begin, end)
+        if (int(segments.row_start[low]), int(segments.row_start[high])) != (begin, end):
+            return None
+        found = []
+        for name in names:
+            field = self.source.schema[name]
+            nulls = 0
+            if field.dtype.kind in "fmM":
+                return None
+            if field.nullable:
+                counts = self.source.null_counts_of(name) if field.optional else None
+                if counts is None or (counts[low:high] < 0).any():
+                    return None
+                nulls = int(counts[low:high].sum())
+            found.append(end - begin - nulls)
+        return tuple(found)
+
     def surviving(self, row_filter: RowFilter, partitions: Sequence[int]) -> list[int]:
         """Return those of `partitions` in which a row can match; at least one, for Dask has no empty collections."""
         matching = np.concatenate([[0], np.cumsum(row_filter.matching)])

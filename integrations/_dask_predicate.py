@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from dask.dataframe.dask_expr import _expr
 from dask.dataframe.dask_expr._expr import (
     EQ,
     GE,
@@ -43,9 +44,9 @@ from colstore_io.predicate import Expr, bind, col
 from colstore_io.predicate.expression import call
 
 from ._dask_folders import FolderColumns, terms
-from ._dask_frame import FrameTypes
+from ._dask_frame import FrameTypes, has_categories
 
-__all__ = ["Translator"]
+__all__ = ["SWAPPED", "Translator"]
 
 _COMPARISONS: dict[type, str] = {
     EQ: "equal",
@@ -55,7 +56,12 @@ _COMPARISONS: dict[type, str] = {
     GT: "greater",
     GE: "greater_equal",
 }
-_SWAPPED = {
+_METHODS = {
+    getattr(_expr, f"{kind.__name__}Series"): name
+    for kind, name in _COMPARISONS.items()
+    if hasattr(_expr, f"{kind.__name__}Series")
+}
+SWAPPED = {
     "less": "greater",
     "less_equal": "greater_equal",
     "greater": "less",
@@ -89,6 +95,7 @@ class Translator:
         self, read: DaskExpr, schema: Schema, types: FrameTypes, folders: FolderColumns | None = None
     ) -> None:
         self._name = read._name
+        self._names = frozenset(read.columns)
         self._series = read.columns[0] if read.ndim == 1 else None
         self._folders = folders
         self._categorical = () if folders is None else folders.names
@@ -98,15 +105,31 @@ class Translator:
 
     def whole(self, node: Any) -> Expr | None:
         """Return the whole condition, None where a part of it has no translation."""
-        found = self._condition(node)
+        return self.checked(self._condition(node))
+
+    def checked(self, found: Expr | None) -> Expr | None:
+        """Return a condition that fits the columns, None for another: pandas is to say what it thinks of it."""
         if found is None:
             return None
         try:
             bind(found, self._schema)
             terms(found, self._folders)
         except (QueryError, TypeError, ValueError):
-            return None  # pandas is to say what it thinks of it
+            return None
         return found
+
+    def present(self, names: Sequence[Any] | None) -> Expr | None:
+        """Return the condition that none of some columns is missing; None where it has no translation."""
+        found: Expr | None = None
+        for name in names or ():
+            field = self.field(name)
+            if field is None:
+                return None
+            if not field.nullable and field.dtype.kind in "biuUS":
+                continue  # nothing to ask
+            there = ~self.missing(field)
+            found = there if found is None else found & there
+        return self.checked(found)
 
     def split(self, node: Any) -> tuple[Expr | None, Any]:
         """Return what of a conjunction has a translation, and the rest of it (None if nothing is left)."""
@@ -151,13 +174,19 @@ class Translator:
         if isinstance(node, Invert):
             operand = self._condition(node.frame)
             return None if operand is None else ~operand
+        operation = _METHODS.get(type(node))
+        if operation is not None:  # df.x.gt(3)
+            field = self._field(node.operands[0])
+            if field is None or node.operand("fill_value") is not None:
+                return None
+            return self.compared(field, operation, node.operands[1])
         operation = _COMPARISONS.get(type(node))
         if operation is not None:
             field = self._field(node.left)
             if field is not None:
-                return self._compare(field, operation, node.right)
+                return self.compared(field, operation, node.right)
             field = self._field(node.right)
-            return None if field is None else self._compare(field, _SWAPPED[operation], node.left)
+            return None if field is None else self.compared(field, SWAPPED[operation], node.left)
         if isinstance(node, Between):
             return self._between(node)
         if isinstance(node, Isin):
@@ -166,12 +195,9 @@ class Translator:
             field = self._field(node.frame)
             if field is None:
                 return None
-            missing = self._missing(field)
+            missing = self.missing(field)
             return missing if isinstance(node, IsNa) else ~missing
-        field = self._field(node)
-        if field is not None and field.dtype.kind == "b":
-            return col(field.name) == True  # noqa: E712 - builds an expression
-        return None
+        return self.flag(self._field(node))
 
     def _field(self, node: Any) -> Field | None:
         """Return the field that `node` is a column of, if conditions on it can be pushed."""
@@ -183,9 +209,16 @@ class Translator:
             name = self._series
         else:
             return None
-        if not isinstance(name, str) or name not in self._schema or name in self._types.categories:
+        return self.field(name)
+
+    def field(self, name: Any) -> Field | None:
+        """Return the column of this name, if conditions on it can be pushed."""
+        if not isinstance(name, str) or name not in self._schema or name not in self._names:
             return None
         field = self._schema[name]
+        if name in self._types.categories:
+            # Each partition would find other categories among fewer rows, unless the file says which there are.
+            return field if _is_text(field) and has_categories(field) else None
         kind, backend = field.dtype.kind, self._types.dtype_backend
         if kind not in "biufmMUS" and not _is_text(field):
             return None
@@ -197,24 +230,35 @@ class Translator:
             return None
         return field
 
+    def flag(self, field: Field | None) -> Expr | None:
+        """Return the condition that a boolean column by itself is."""
+        if field is not None and field.dtype.kind == "b":
+            return col(field.name) == True  # noqa: E712 - builds an expression
+        return None
+
     def _rule(self, field: Field) -> Rule:
+        if field.name in self._types.categories:
+            return "nan"
         if not field.nullable or self._types.dtype_backend is not None:
             return "as stored"
         if field.dtype.kind == "f" or (_is_text(field) and self._types.text is None):
             return "nan"
         return "as stored"
 
-    def _missing(self, field: Field) -> Expr:
+    def missing(self, field: Field) -> Expr:
+        """Return the condition that a column is missing, as frames of this collection understand it."""
         column = col(field.name)
         if field.nullable and field.dtype.kind == "f":
             return column.isna() | (column != column)  # a stored NaN is missing in NumPy too
         return column.isna()
 
-    def _compare(self, field: Field, operation: str, literal: Any) -> Expr | None:
+    def compared(self, field: Field, operation: str, literal: Any) -> Expr | None:
+        """Return a comparison of a column with a constant; None where ours is not that of pandas."""
         if isinstance(literal, DaskExpr) or not _comparable(field, literal, operation):
             return None
         column = col(field.name)
-        if field.name in self._categorical and operation not in ("equal", "not_equal"):
+        unordered = field.name in self._categorical or field.name in self._types.categories
+        if unordered and operation not in ("equal", "not_equal"):
             return None
         found = call(operation, column, literal)
         if self._rule(field) == "nan":
@@ -228,13 +272,15 @@ class Translator:
             return None
         low = "greater_equal" if inclusive in ("both", "left") else "greater"
         high = "less_equal" if inclusive in ("both", "right") else "less"
-        lower = self._compare(field, low, node.operand("left"))
-        upper = self._compare(field, high, node.operand("right"))
+        lower = self.compared(field, low, node.operand("left"))
+        upper = self.compared(field, high, node.operand("right"))
         return None if lower is None or upper is None else lower & upper
 
     def _membership(self, node: Any) -> Expr | None:
-        field = self._field(node.frame)
-        values = _members(node.operand("values"))
+        return self.member(self._field(node.frame), _members(node.operand("values")))
+
+    def member(self, field: Field | None, values: list[Any] | None) -> Expr | None:
+        """Return the condition that a column has one of some values; None where ours is not that of pandas."""
         if field is None or values is None or not all(_is_member(field, value) for value in values):
             return None
         return col(field.name).isin(values)
@@ -326,4 +372,16 @@ def _is_member(field: Field, value: Any) -> bool:
         return _is_number(value) and _is_exact(value)
     if _is_text(field):
         return isinstance(value, str) and _is_plain_text(value)
-    return False
+    return kind in "mM" and _is_whole_time(field, value)
+
+
+def _is_whole_time(field: Field, value: Any) -> bool:
+    """Tell whether a column of times can hold `value` exactly: pandas rounds members to the unit of the column."""
+    if isinstance(value, str) or not _is_time(field, value):
+        return False
+    if field.dtype.kind == "M" and (field.tz is None) != (getattr(value, "tzinfo", None) is None):
+        return False
+    stamp: Any = pd.Timestamp(value) if field.dtype.kind == "M" else pd.Timedelta(value)
+    given = stamp.to_numpy() if field.tz is None else stamp.tz_convert("UTC").tz_localize(None).to_numpy()
+    unit = f"{field.dtype.kind}8[{np.datetime_data(field.dtype)[0]}]"
+    return bool(given.astype(unit) == given)

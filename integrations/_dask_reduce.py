@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from dask._task_spec import List, Task, TaskRef
+from dask._task_spec import DataNode, List, Task, TaskRef
 from dask.dataframe.dask_expr._expr import Expr
 from dask.dataframe.dispatch import make_meta
 from numpy.typing import NDArray
@@ -311,6 +311,11 @@ class ReduceColstore(Expr):
         tasks: dict[Any, Any] = {}
         for number, (first, stop) in enumerate(self._groups(read)):
             key = (partial, number)
+            known = plan.value_counts(first, stop, names) if how == "count" and row_filter is None else None
+            if known is not None:
+                rows = sum(plan.lengths(range(first, stop)))
+                tasks[key] = DataNode(key, [Partial(rows, count, None) for count in known])
+                continue
             tasks[key] = Task(key, reducer, plan.part(first, stop, names, row_filter), _data_producer=True)
         schema = plan.source.schema
         finisher = Finisher(how, tuple(_bare(schema[name]) for name in names), types, read.ndim == 1)

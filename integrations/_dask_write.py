@@ -7,7 +7,8 @@ manifest, so that readers see all of it or nothing (integrations.md 2.3 and 2.4)
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,8 @@ from dask.delayed import delayed
 from colstore_io.errors import SchemaMismatchError
 from colstore_io.fields import Field, Schema
 from colstore_io.ingest import ingest
+from colstore_io.ingest.variable import ingest_columns
+from colstore_io.writing.encoded_shards import check_encoded_options
 from colstore_io.writing.generations import (
     GenerationPlan,
     Shard,
@@ -31,20 +34,24 @@ from colstore_io.writing.generations import (
     plan_generation,
     write_shard,
 )
+from colstore_io.writing.members import SUFFIX_OF
 
 __all__ = ["ColstoreAccessor", "to_colstore"]
 
 RETRIES = 5
+
+_LABEL = re.compile(r"[A-Za-z0-9_+=-]{1,100}", re.ASCII)
 
 
 def to_colstore(
     df: Any,
     path: Any,
     *,
-    format: str = "cstore",
+    format: str | None = None,
     mode: WriteMode = "create",
     partition_on: str | Sequence[str] | None = None,
     write_index: bool | None = None,
+    name_function: Callable[[int], str] | None = None,
     rows_per_record: int | None = None,
     string_width: Mapping[str, int] | None = None,
     statistics: bool = True,
@@ -55,6 +62,7 @@ def to_colstore(
     overwrite: bool = False,
     compute: bool = True,
     compute_kwargs: Mapping[str, Any] | None = None,
+    **encoder_options: Any,
 ) -> Any:
     """Write a frame as a directory of files, in one commit.
 
@@ -63,7 +71,8 @@ def to_colstore(
     df : dask or pandas DataFrame or Series
     path : path or URL
         The directory; made if it does not exist.
-    format : {"cstore", "columns", "colbin"}
+    format : {"cstore", "columns", "colbin"}, optional
+        Default: that of the table appended to, else "cstore".
     mode : {"create", "overwrite", "append"}
         "create" raises `FileExistsError` if there is a table; "overwrite" publishes a generation without the old files,
         which stay until `vacuum`, so that whoever reads them is not disturbed; "append" adds to the table.
@@ -72,6 +81,9 @@ def to_colstore(
     write_index : bool, optional
         Store the index as a column, ``index`` if it has no name. Default: unless it is an unnamed range, which numbers
         the rows and comes back by itself. Appends do as the table has it.
+    name_function : callable, optional
+        Says something of partition i that its file's name is to have, like ``lambda i: f"day{i}"`` for
+        ``part-00003-day3-<random>.cstore``. The rest of the name stays: it keeps the order, and lets a task run twice.
     rows_per_record : int, optional
         Cut records of `.cstore` files at this many rows. Default: one record per file.
     string_width : mapping of str to int, optional
@@ -89,6 +101,8 @@ def to_colstore(
         False: return a Delayed whose result is the manifest.
     compute_kwargs : mapping, optional
         Passed to ``compute``.
+    **encoder_options
+        Of the encoded formats: ``compression=`` and others of "columns"; see `colstore_io.store`.
 
     Returns
     -------
@@ -102,10 +116,13 @@ def to_colstore(
         If another job has committed since this one began; it is a `FileExistsError`.
     SchemaMismatchError
         If data do not fit the table appended to, or a text is longer than its column is wide.
+    TypeError
+        For options that other writers have; the message says what is used here.
     ValueError
         For names that are no strings or repeat, contradicting arguments, or "overwrite" of what `df` is read from.
     """
     mode = _checked_mode(mode, append, overwrite)
+    _refuse_foreign_options(encoder_options)
     if isinstance(df, pd.Series | dd.Series):
         df = df.to_frame()
     if not isinstance(df, pd.DataFrame | dd.DataFrame):
@@ -122,6 +139,7 @@ def to_colstore(
     plan = plan_generation(
         path, mode=mode, format=format, storage_options=storage_options, filesystem=filesystem
     )
+    _check_options(plan.format, encoder_options, string_width, attrs)
     if mode == "overwrite":
         _refuse_own_source(df, plan)
     if plan.like is not None and write_index is None and meta.index.name is None:
@@ -138,11 +156,14 @@ def to_colstore(
         statistics=statistics,
         rows_per_record=rows_per_record,
         attrs=attrs,
+        options=encoder_options,
+        labels=_labels(name_function, df.npartitions if isinstance(df, dd.DataFrame) else 1, plan.format),
     )
     kwargs = dict(compute_kwargs or {})
-    if format != "cstore":
+    if plan.format != "cstore":
         nullable = [name for name in meta.columns if _may_be_null(meta[name].dtype)]
         plan = replace(plan, nullable=tuple(nullable))
+        _check_encoded(plan, meta)
     else:
         plan = _with_columns(plan, df, meta, with_index, dict(string_width or {}), kwargs)
     if isinstance(df, pd.DataFrame):
@@ -171,6 +192,96 @@ def _checked_mode(mode: Any, append: bool, overwrite: bool) -> Any:
     if alias is not None and mode not in ("create", alias):
         raise ValueError(f"mode={mode!r} contradicts {alias}=True")
     return alias or mode
+
+
+_FOREIGN = {
+    "engine": "files are written by this library alone; leave it out",
+    "write_metadata_file": "the manifest of each commit is always written; leave it out",
+    "custom_metadata": "use attrs={...}",
+    "schema": "columns have the types of the frame; use df.astype first",
+    "object_encoding": "columns have the types of the frame; use df.astype first",
+    "ignore_divisions": "appends do not look at divisions; leave it out",
+    "row_group_size": "use rows_per_record",
+    "times": "times are stored in the unit that they have; leave it out",
+    "has_nulls": "columns of nullable types and of text take nulls; use df.astype first",
+    "index": "use write_index",
+    "partition_cols": "use partition_on",
+    "schema_mode": "an append takes the columns of the table; use mode='overwrite' to change them",
+    "file_scheme": "each partition becomes a file",
+    "storage_option": "did you mean storage_options?",
+}
+"""What users of other writers ask for, and what it is called here."""
+
+
+def _refuse_foreign_options(options: Mapping[str, Any]) -> None:
+    for name in options:
+        if name in _FOREIGN:
+            raise TypeError(f"to_colstore has no option {name}=: {_FOREIGN[name]}")
+
+
+def _check_options(
+    kind: str,
+    options: Mapping[str, Any],
+    string_width: Mapping[str, int] | None,
+    attrs: Mapping[str, Any] | None,
+) -> None:
+    """Refuse options that files of this format do not have."""
+    if kind == "cstore" and options:
+        name = next(iter(options))
+        what = (
+            "the files are not compressed"
+            if name == "compression"
+            else "files of .cstore have no such option"
+        )
+        raise TypeError(
+            f"to_colstore has no option {name}= here: {what}; format='columns' has options of its own"
+        )
+    check_encoded_options(kind, {"string_width": string_width, "attrs": attrs}, options)
+
+
+def _labels(name_function: Callable[[int], str] | None, count: int, kind: str) -> tuple[str, ...] | None:
+    """Return what the names of files say of their partitions."""
+    if name_function is None:
+        return None
+    labels = []
+    for number in range(count):
+        label = name_function(number)
+        if not isinstance(label, str):
+            raise TypeError(f"name_function must give text, got {label!r} for partition {number}")
+        label = label.removesuffix(SUFFIX_OF[kind])
+        if _LABEL.fullmatch(label) is None:
+            raise ValueError(
+                f"name_function gave {label!r} for partition {number}; use letters, digits, '-', '_', '+' and '='"
+            )
+        labels.append(label)
+    if len(set(labels)) != count:
+        raise ValueError("name_function gave the same name to several partitions")
+    return tuple(labels)
+
+
+def _check_encoded(plan: GenerationPlan, meta: pd.DataFrame) -> None:
+    """Raise `SchemaMismatchError` if the columns are not those of the encoded table that is appended to."""
+    if plan.like is None:
+        return
+    _check_columns(plan.like, meta)
+    for field in ingest_columns(meta[plan.like.names]).schema:
+        old, dtype = plan.like[field.name], meta[field.name].dtype
+        if _must_be_measured(dtype) and not isinstance(dtype, pd.StringDtype):
+            continue  # only values tell
+        if (old.native_dtype, old.tz, old.variable) != (field.native_dtype, field.tz, field.variable):
+            raise SchemaMismatchError(
+                f"column {field.name!r} holds {field.logical or field.dtype}, the table has "
+                f"{old.logical or old.dtype}; nothing was written"
+            )
+
+
+def _check_columns(like: Schema, meta: pd.DataFrame) -> None:
+    missing, unexpected = set(like.names) - set(meta.columns), set(meta.columns) - set(like.names)
+    if missing or unexpected:
+        raise SchemaMismatchError(
+            f"the frame does not have the columns of the table: missing {sorted(missing)}, "
+            f"unexpected {sorted(unexpected)}"
+        )
 
 
 def _has_index(df: Any, write_index: bool | None) -> bool:
@@ -227,15 +338,7 @@ def _with_columns(
         if name not in meta.columns:
             raise ValueError(f"string_width names {name!r}, which is no column of the frame")
     if plan.like is not None:
-        missing, unexpected = (
-            set(plan.like.names) - set(meta.columns),
-            set(meta.columns) - set(plan.like.names),
-        )
-        if missing or unexpected:
-            raise SchemaMismatchError(
-                f"the frame does not have the columns of the table: missing {sorted(missing)}, "
-                f"unexpected {sorted(unexpected)}"
-            )
+        _check_columns(plan.like, meta)
     measured = [name for name in meta.columns if _must_be_measured(meta[name].dtype) and name not in widths]
     found: dict[str, Field] = {}
     if measured:

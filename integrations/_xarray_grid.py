@@ -7,7 +7,7 @@ that ask for no CF encoding are stored as they are, in their own unit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,9 +22,10 @@ from xarray.core import indexing
 if TYPE_CHECKING:
     from colstore_io.grid import Container, GridWriter
     from colstore_io.grid.commit import Part
+    from colstore_io.grid.jobs import Job
     from colstore_io.grid.layout import Axis
     from colstore_io.grid.model import VariableSpec
-    from colstore_io.grid.reading import GridVariable, Job
+    from colstore_io.grid.reading import GridVariable
 
 __all__ = ["ColstoreDataStore", "GridArray", "variable_of"]
 
@@ -68,7 +69,7 @@ class GridArray(BackendArray):
         return self.variable.outer_job(key.tuple)
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> NDArray[Any]:
-        from colstore_io.grid.reading import read_jobs
+        from colstore_io.grid.jobs import read_jobs
 
         return self.finish(read_jobs([self.job(key)])[0])
 
@@ -88,12 +89,20 @@ def variable_of(variable: GridVariable) -> xr.Variable:
     """Return the lazy xarray variable, as stored; its preferred chunks are the stored ones."""
     spec = variable.spec
     encoding: dict[str, Any] = {}
-    if spec.dims and all(spec.shape):
+    if spec.dims and all(spec.shape) and all(_is_listable(axis) for axis in spec.axes):
         chunks = [axis.uniform or axis.lengths() for axis in spec.axes]
         encoding["preferred_chunks"] = dict(zip(spec.dims, chunks, strict=True))
         encoding["chunks"] = tuple(chunks)
     data = indexing.LazilyIndexedArray(GridArray(variable))
     return xr.Variable(spec.dims, data, dict(spec.attrs), encoding, fastpath=True)
+
+
+_MOST_LENGTHS = 1 << 20
+
+
+def _is_listable(axis: Axis) -> bool:
+    """Whether chunk lengths may be written out: a few numbers in a manifest may stand for many million chunks."""
+    return bool(axis.uniform) or axis.count <= _MOST_LENGTHS
 
 
 class _Sink:
@@ -222,6 +231,35 @@ class ColstoreDataStore(WritableCFDataStore):
         container = self.container
         names = container.group(self.group).variables
         return {name: variable_of(container.variable(name, self.group)) for name in names}
+
+    def existing_variables(self, wanted: Collection[Hashable]) -> dict[Any, xr.Variable]:
+        """Return those of `wanted` that exist in a store opened for changing, by the names that a Dataset has.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no container.
+        KeyError
+            If it does not have the group.
+        """
+        container = self._changing()
+        names = container.group(self.group).variables
+        decoded = ((name, _decode_variable_name(name)) for name in names)
+        return {
+            own: variable_of(container.variable(name, self.group)) for name, own in decoded if own in wanted
+        }
+
+    def _changing(self) -> Container:
+        """Return the container as it was when a store for changing it was opened."""
+        from colstore_io.grid.container import Container
+        from colstore_io.grid.source import GridSource
+
+        writer = self._writing
+        if self._container is None:
+            if writer.base is None:
+                raise FileNotFoundError(2, "no such grid container to change", writer.place.spelling)
+            self._container = Container(writer.place, writer.base, GridSource(writer.place))
+        return self._container
 
     def named_variables(self) -> dict[Any, xr.Variable]:
         """Return the variables by the names that they have in a Dataset: one of them may be None."""
@@ -410,16 +448,9 @@ class ColstoreDataStore(WritableCFDataStore):
     def _must_be_equal(self, spec: VariableSpec, old: VariableSpec, data: Any) -> None:
         """Compare a variable that is not extended with what is stored; it is not written again."""
         from colstore_io.errors import SchemaMismatchError
-        from colstore_io.grid import Container, GridSource
 
-        writer = self._writing
-        assert writer.base is not None
-        source = GridSource(writer.place)
-        try:
-            container = Container(writer.place, writer.base, source)
-            stored = container.variable(old.name, writer.group).read_outer((slice(None),) * len(old.dims))
-        finally:
-            source.close()
+        variable = self._changing().variable(old.name, self._writing.group)
+        stored = variable.read_outer((slice(None),) * len(old.dims))
         values = np.asarray(data)
         same = old.dims == spec.dims and stored.shape == values.shape
         if not same or not _equal(stored, values):
@@ -450,11 +481,16 @@ class ColstoreDataStore(WritableCFDataStore):
         if self.writer is not None:
             if self.lazy:
                 raise ValueError("variables backed by Dask are written by Dataset.colstore.to_colstore")
+            self.let_go()
             self.writer.commit()
             self.writer = None
 
     def close(self) -> None:
         self.sync()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Close the files that were read."""
         if self._container is not None:
             self._container.close()
             self._container = None

@@ -33,7 +33,7 @@ class _Chain:
 
 def load_grids(dataset: xr.Dataset) -> dict[Hashable, xr.Variable]:
     """Return those variables that are still in grid containers, in memory; the files of all are read together."""
-    from colstore_io.grid.reading import read_jobs
+    from colstore_io.grid.jobs import read_jobs
 
     chains = {}
     for name, variable in dataset.variables.items():

@@ -62,22 +62,22 @@ def to_colstore(
             f"append_dim={append_dim!r} is no dimension of the dataset, which has {list(dataset.dims)}"
         )
     encoding = dict(encoding or {})
-    if append_dim is not None or region is not None or mode == "r+":
-        existing = _existing(path, options, dataset)
-        region = _region(dataset, existing, region)
-        dataset = _encoded_alike(dataset, existing, encoding)
-        unlimited_dims = None
-    unlimited = _sanitize_unlimited_dims(dataset, unlimited_dims)
+    changes = append_dim is not None or region is not None or mode == "r+"
+    unlimited = _sanitize_unlimited_dims(dataset, None if changes else unlimited_dims)
     store = ColstoreDataStore(
         path,
         mode,
         append_dim=None if append_dim is None else str(append_dim),
-        region=region,
         chunks={str(dim): chunk for dim, chunk in (chunks or {}).items()},
         **options,
     )
+    if changes:
+        existing = _existing(store, dataset)
+        store.region = _region(dataset, existing, region)
+        dataset = _encoded_alike(dataset, existing, encoding)
     dump_to_store(dataset, store, encoding=encoding, unlimited_dims=unlimited)
     store.check_complete()
+    store.let_go()
     writer, lazy = store.writer, store.lazy
     assert writer is not None
     if compute and not lazy:
@@ -96,16 +96,15 @@ def _mode(mode: str | None, append_dim: Any, region: Any) -> str:
     return "r+" if region is not None else mode
 
 
-def _existing(path: Any, options: Mapping[str, Any], dataset: xr.Dataset) -> dict[Any, xr.Variable]:
-    """Return the variables of the file, lazily, decoded as far as those of `dataset` are.
+def _existing(store: ColstoreDataStore, dataset: xr.Dataset) -> dict[Any, xr.Variable]:
+    """Return those variables of the file that `dataset` has too, lazily, decoded as far as those of `dataset` are.
 
     Who opened a dataset with ``decode_times=False`` or ``mask_and_scale=False`` has numbers, and appends numbers.
     """
-    store = ColstoreDataStore(path, **options)
     found = {}
-    for name, stored in store.named_variables().items():
-        new = dataset.variables.get(name)
-        if stored.dtype.kind == "O" or new is None:
+    for name, stored in store.existing_variables(dataset.variables).items():
+        new = dataset.variables[name]
+        if stored.dtype.kind == "O":
             found[name] = stored
             continue
         found[name] = xr.conventions.decode_cf_variable(
@@ -156,7 +155,7 @@ def _encoded_alike(
     from colstore_io.errors import SchemaMismatchError
 
     dataset = dataset.copy()
-    for name, variable in dataset.variables.items():
+    for name, variable in list(dataset.variables.items()):
         if name in encoding:
             raise ValueError(f"variable {name!r} exists already, its encoding cannot be given again")
         if name not in existing:
@@ -178,13 +177,12 @@ def _encoded_alike(
             if old.dtype.kind == "O" and variable.dtype.kind in "UT":
                 from xarray.coding.strings import create_vlen_dtype
 
-                variable = variable.astype(create_vlen_dtype(str))
+                dataset[name] = variable.astype(create_vlen_dtype(str))
         # What the file does not fill must not get xarray's default fill value.
         kept.setdefault("_FillValue", None)
         if variable.dtype.kind in "Mmb" and "units" not in kept:
             kept.pop("_FillValue")
-        dataset[name] = variable.copy(deep=False)
-        dataset[name].encoding = kept
+        dataset.variables[name].encoding = kept  # of the copy; to assign a variable would align all
     return dataset
 
 
@@ -192,23 +190,35 @@ def _encoded_alike(
 # Dask
 
 
+GROUP_BYTES = 16 << 20
+"""Blocks of Dask arrays that are smaller are written in groups of about this size: each file is an entry of the
+manifest, which every reader reads, and a file to make durable."""
+
+
 def _with_dask(writer: GridWriter, lazy: Sequence[tuple[Part, Any]], *, compute: bool) -> Any:
     import dask.base
     from dask.delayed import delayed
 
-    arrays = [
-        _aligned(data, part).map_blocks(
-            _write_block,
-            writer.place,
-            writer.group,
-            part,
-            dtype=object,
-            chunks=tuple((1,) * len(own) for own in _aligned(data, part).chunks),
-            meta=np.empty((0,) * data.ndim, object),
-            starts=_starts(_aligned(data, part).chunks),
+    from colstore_io.grid.files import machine_id
+
+    # Of what other processes of this machine write, the one that publishes makes all files durable together.
+    here = machine_id() if compute else None
+    arrays = []
+    for part, data in lazy:
+        blocks = _blocks(data, part)
+        arrays.append(
+            blocks.map_blocks(
+                _write_block,
+                writer.place,
+                writer.group,
+                part,
+                dtype=object,
+                chunks=tuple((1,) * len(own) for own in blocks.chunks),
+                meta=np.empty((0,) * data.ndim, object),
+                starts=_starts(blocks.chunks),
+                here=here,
+            )
         )
-        for part, data in lazy
-    ]
     if compute:
         _publish(writer, list(dask.base.compute(*arrays)))
         return None
@@ -219,14 +229,33 @@ def _starts(chunks: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(int(n) for n in np.cumsum((0, *own[:-1]))) for own in chunks)
 
 
-def _aligned(data: Any, part: Part) -> Any:
-    """Return `data` in blocks of whole chunks, so that no two tasks write parts of one chunk."""
+def _blocks(data: Any, part: Part) -> Any:
+    """Return `data` in blocks of whole chunks, so that no two tasks write parts of one chunk; small ones joined."""
     wanted = []
     for own, axis in zip(data.chunks, part.axes, strict=True):
         edges = np.cumsum((0, *own))
         whole = not axis.length or bool(np.isin(edges, axis.edges()).all())
         wanted.append(tuple(own) if whole else axis.lengths())
-    return data if tuple(wanted) == tuple(data.chunks) else data.rechunk(tuple(wanted))
+    wanted = _joined(wanted, data.dtype.itemsize)
+    return data if tuple(wanted) == tuple(data.chunks) else data.rechunk(tuple(wanted), method="tasks")
+
+
+def _joined(chunks: Sequence[tuple[int, ...]], itemsize: int) -> list[tuple[int, ...]]:
+    """Return lengths of blocks such that neighbours are joined up to `GROUP_BYTES`, along the last dimensions first."""
+    found = list(chunks)
+    for d in reversed(range(len(found))):
+        others = itemsize
+        for other, own in enumerate(found):
+            others *= 1 if other == d else max(own, default=1)
+        most = GROUP_BYTES // max(others, 1)
+        lengths: list[int] = []
+        for length in found[d]:
+            if lengths and lengths[-1] + length <= most:
+                lengths[-1] += length
+            else:
+                lengths.append(length)
+        found[d] = tuple(lengths)
+    return found
 
 
 def _write_block(
@@ -235,15 +264,22 @@ def _write_block(
     group: str,
     part: Part,
     starts: Sequence[Sequence[int]] = (),
+    here: str | None = None,
     block_id: tuple[int, ...] = (),
 ) -> NDArray[Any]:
     """Write one block into a file of its own. Runs in a task, perhaps more than once.
 
+    Parameters
+    ----------
+    here : str, optional
+        The machine of the process that publishes, if it is known. On any other, this task makes its file durable.
+
     Returns
     -------
     ndarray of object, one element
-        The member and its texts; None for an empty block.
+        The member, its texts, and whether they are durable; None for an empty block.
     """
+    from colstore_io.grid.files import Unsynced, machine_id
     from colstore_io.grid.members import write_member
 
     out = np.empty((1,) * block.ndim, object)
@@ -261,7 +297,16 @@ def _write_block(
         values = values.astype(part.spec.dtype, copy=False)
     spec = replace(part.spec, axes=tuple(axes))
     flat = int(np.ravel_multi_index(block_id, [len(own) for own in starts])) if block_id else 0
-    out[(0,) * block.ndim] = write_member(place, group, [spec], {spec.name: values}, first, number=flat)
+    unsynced = Unsynced()
+    member, texts = write_member(
+        place, group, [spec], {spec.name: values}, first, number=flat, unsynced=unsynced
+    )
+    left = here is not None and here == machine_id()
+    if left:
+        unsynced.leave()
+    else:
+        unsynced.sync()
+    out[(0,) * block.ndim] = (member, texts, not left)
     return out
 
 
@@ -270,5 +315,6 @@ def _publish(writer: GridWriter, results: Sequence[NDArray[Any]]) -> int:
     for array in results:
         for written in np.asarray(array, object).reshape(-1).tolist():
             if written is not None:
-                writer.add(*written)
+                member, texts, synced = written
+                writer.add(member, texts, synced=synced)
     return writer.commit()

@@ -24,13 +24,13 @@ from dask.delayed import delayed
 from dask.utils import parse_bytes
 from numpy.typing import NDArray
 
-from colstore_io import api
 from colstore_io.dataset import Source
 from colstore_io.errors import ColumnNotFoundError, PerformanceWarning
+from colstore_io.opening import OpenOptions, open_source
 from colstore_io.plain import LazyColumn, LazyColumns
 from colstore_io.predicate import Expr
 from colstore_io.predicate.query import from_dnf
-from colstore_io.tables import Table
+from colstore_io.tables import Dataset, Table
 
 from ._dask_bag import read_colbin_bag
 from ._dask_folders import Folders
@@ -66,7 +66,12 @@ def _open(
                 f"an open table takes no options of open(), got {', '.join(given) or 'filesystem'}"
             )
         return path.readable_source()
-    return api.open(path, storage_options=storage_options, filesystem=filesystem, **options).readable_source()
+    # Statistics are read when a filter or divisions want them.
+    opening = {"storage_options": storage_options, "filesystem": filesystem, **options, "statistics": False}
+    checked = OpenOptions.checked(**opening)
+    if isinstance(path, list | tuple):
+        return Dataset(path, **opening).readable_source()
+    return open_source(path, checked).source
 
 
 def _column_list(

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from colstore_io.dataset import Source
     from colstore_io.fields import Field
 
-    from ._xarray_grid import ColstoreDataStore
 
 __all__ = ["ColstoreAccessor", "ColstoreBackendEntrypoint", "ColumnArray"]
 
@@ -36,21 +35,6 @@ MERGE_BELOW_BYTES = 1 << 20
 """Segments smaller than this share a chunk with their neighbours."""
 
 _SUFFIXES = (".cstore", ".abcd", ".colbin")
-
-_DECODED_ATTRS = frozenset(
-    {
-        "_FillValue",
-        "missing_value",
-        "scale_factor",
-        "add_offset",
-        "_Unsigned",
-        "units",
-        "dtype",
-        "coordinates",
-    }
-)
-"""Attributes by which xarray's CF decoding changes a variable."""
-
 
 # ----------------------------------------------------------------------------------------------------------
 # The engine
@@ -168,6 +152,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         Of the options for tables, a grid container knows `columns`. Its preferred chunks are the stored ones.
         """
         from ._xarray_grid import ColstoreDataStore
+        from ._xarray_opening import open_store
 
         store = filename_or_obj if isinstance(filename_or_obj, ColstoreDataStore) else None
         if store is None and not ignore_manifest:
@@ -185,7 +170,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         if store is None and group is not None:
             raise ValueError("group= is for grid containers, and this is none")
         if store is not None:
-            opened = _open_store(
+            opened = open_store(
                 store,
                 drop_variables=drop_variables,
                 mask_and_scale=mask_and_scale,
@@ -275,6 +260,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         from colstore_io.grid.parsing import group_path
 
         from ._xarray_grid import ColstoreDataStore
+        from ._xarray_opening import open_store
 
         container = open_container(
             filename_or_obj,
@@ -292,7 +278,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
                 continue
             store = ColstoreDataStore.of_container(container, name)
             relative = group_path(name.removeprefix(root) if root != "/" else name)
-            found[relative] = _open_store(store, drop_variables=drop_variables, **decoders)
+            found[relative] = open_store(store, drop_variables=drop_variables, **decoders)
         return found
 
     def open_datatree(
@@ -330,42 +316,6 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
                 return _is_magic(file.read(8))
         except OSError:
             return False
-
-
-def _open_store(store: ColstoreDataStore, *, drop_variables: Any = None, **decoders: Any) -> xr.Dataset:
-    """Return the Dataset of a store; reads no data but what xarray puts into indexes later."""
-    try:
-        variables, attrs = store.named_variables(), store.get_attrs()
-        # xarray looks at the first value of every object array, in case it is a date. Text shows it empty strings.
-        texts = {
-            name: variable
-            for name, variable in variables.items()
-            if variable.dtype.kind == "O" and not {"_FillValue", "missing_value"} & set(variable.attrs)
-        }
-        nothing = np.array("", "U1")
-        shown = {
-            name: xr.Variable(v.dims, np.broadcast_to(nothing, v.shape), v.attrs, v.encoding, fastpath=True)
-            for name, v in texts.items()
-        }
-        found, decoded_attrs, coord_names = xr.conventions.decode_cf_variables(
-            {**variables, **shown}, attrs, drop_variables=drop_variables, **decoders
-        )
-    except BaseException:
-        store.close()
-        raise
-    decoded: dict[Any, xr.Variable] = dict(found)
-    for name in texts.keys() & decoded.keys():
-        v = decoded[name]
-        encoding = {key: value for key, value in v.encoding.items() if key != "dtype"}
-        decoded[name] = xr.Variable(v.dims, texts[name]._data, v.attrs, encoding, fastpath=True)
-    is_coord = {name: name in coord_names or v.dims == (name,) for name, v in decoded.items()}
-    coords = xr.Coordinates({name: v for name, v in decoded.items() if is_coord[name]}, indexes={})
-    dataset = xr.Dataset(
-        {name: v for name, v in decoded.items() if not is_coord[name]}, coords, decoded_attrs
-    )
-    dataset.set_close(store.close)
-    dataset.encoding = store.get_encoding()
-    return dataset
 
 
 _GENERATION = re.compile(r"_colstore-\d{8}\.json", re.ASCII)
@@ -438,8 +388,10 @@ def _preferred_chunks(source: Source, names: Sequence[str]) -> int | tuple[int, 
 
 
 def _asks_for_decoding(dataset: xr.Dataset) -> bool:
+    from ._xarray_opening import DECODED_ATTRS
+
     return "coordinates" in dataset.attrs or any(
-        not _DECODED_ATTRS.isdisjoint(variable.attrs) for variable in dataset.variables.values()
+        not DECODED_ATTRS.isdisjoint(variable.attrs) for variable in dataset.variables.values()
     )
 
 

@@ -10,7 +10,10 @@ import pytest
 import colstore_io
 
 FLOORS = [
-    ("errors", "threads", "config", "buffers", "tuning", "kernels", "kernels_numpy", "kernels_numpy_columns"),
+    (
+        *("errors", "threads", "config", "buffers", "tuning"),
+        *("kernels", "kernels_numpy", "kernels_numpy_columns", "kernels_numpy_text"),
+    ),
     ("storage", "fields", "arrays"),
     ("formats",),
     ("segments", "selection"),

@@ -47,10 +47,12 @@ MEMORY_BYTES = 1 << 30
 """Address space that a process may take besides what it had before the first input."""
 MAX_INPUT = 1 << 14
 HANG_SECONDS = 60
-"""Without a new input for so long, the process is ended."""
+"""Without a new input for so long, the process is ended; before the first one, and in sanitized runs, it has ten times
+as long."""
 CRASHES = Path("build") / "fuzz"
 SANITIZED = "FUZZ_SANITIZED"
-"""Environment variable that takes the limit of memory away: the address sanitizer reserves terabytes."""
+"""Environment variable of sanitized runs (tools/sanitize.py): inputs may take ten times as long, and the address space
+is not limited, of which the address sanitizer reserves terabytes; it refuses large allocations by itself."""
 
 _SLOT = struct.Struct("<QI")  # a number that changes with each input, and its length
 
@@ -134,7 +136,7 @@ class Runner:
             self._report(data, _where(exc), traceback.format_exc())
             outcome = type(exc).__name__
         used = time.process_time() - start
-        if used > CPU_SECONDS:
+        if used > CPU_SECONDS * (10 if os.environ.get(SANITIZED) else 1):
             self._report(data, "slow", f"one input of {len(data)} bytes took {used:.1f} s of processor time")
         return outcome
 
@@ -340,6 +342,7 @@ def supervise(arguments: argparse.Namespace, targets: list[str], folder: Path) -
 def _watch(command: list[str], slot: Slot) -> int:
     """Run a worker; one that makes no progress is killed."""
     process = subprocess.Popen(command)
+    patience = HANG_SECONDS * (10 if os.environ.get(SANITIZED) else 1)
     last, since = -1, time.monotonic()
     try:
         while True:
@@ -349,7 +352,7 @@ def _watch(command: list[str], slot: Slot) -> int:
                 count = slot.read()[0]
                 if count != last:
                     last, since = count, time.monotonic()
-                elif time.monotonic() - since > HANG_SECONDS:
+                elif time.monotonic() - since > (patience if count else 10 * HANG_SECONDS):
                     process.kill()
                     return process.wait()
     except BaseException:

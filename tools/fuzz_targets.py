@@ -26,8 +26,7 @@ import colstore_io as cs
 from colstore_io.errors import ColstoreError
 from colstore_io.formats import ReadOptions
 from colstore_io.formats.cstore.manifest import columns_crc
-from colstore_io.kernels import column_codec, decode, message_log, packed5
-from colstore_io.kernels.inflate import inflate
+from colstore_io.kernels import column_codec, decode, message_log, packed5, records, tokens
 
 __all__ = ["TARGETS", "Target"]
 
@@ -385,43 +384,66 @@ def _tokenized_streams() -> list[bytes]:
     ]
 
 
+def _offsets_of(values: list[bytes]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    offsets = np.cumsum([0, *map(len, values)], dtype=np.int64)
+    return offsets, np.frombuffer(b"".join(values), np.uint8)
+
+
+def _round_trip(tokenizer: Any, values: list[bytes]) -> None:
+    """What a tokenizer makes of values must be these values again, in every layout."""
+    from colstore_io.formats.columns.tokenized import (
+        BOUNDARIES,
+        REPRESENTATIONS,
+        decode_tokenized,
+        encode_tokenized,
+    )
+
+    offsets, text = _offsets_of(values)
+    for layout in zip(REPRESENTATIONS, BOUNDARIES, strict=False):
+        stream = encode_tokenized(offsets, text, tokenizer, *layout)
+        try:
+            found, content = decode_tokenized(memoryview(stream), tokenizer, len(values), max_bytes=1 << 22)
+        except ColstoreError as exc:
+            raise AssertionError("what was encoded cannot be decoded") from exc
+        assert content.tobytes() == text.tobytes(), layout
+        assert found.tolist() == offsets.tolist(), layout
+
+
+def _tokenize(data: bytes) -> None:
+    """Any bytes are text of a sound tokenizer; zeros separate values."""
+    _round_trip(_tokenizer(), data.split(b"\0"))
+
+
+def _texts_to_tokenize() -> list[bytes]:
+    return [
+        b"row 123456 <s>row\0\0xx  xx\n \xc3\x84\xe2\x82\xac!?",
+        "\u0301\U0001f600 \u00d7\u2028٣٤٥".encode() + b"\xd7\xe0\xa0\xf0\x9f",
+        b"<s" * 40 + b"x" * 200,
+    ]
+
+
+def _tokenizer_document(data: bytes) -> None:
+    """A document of a tokenizer, and behind a zero byte the text that it is asked to encode."""
+    from colstore_io.formats.columns.tokenizer import Tokenizer
+
+    document, _, text = data.partition(b"\0")
+    for strict in (True, False):
+        tokenizer = Tokenizer.from_bytes(document, strict=strict)
+        _round_trip(tokenizer, [text, b"", text[:5]])
+
+
+def _tokenizer_documents() -> list[bytes]:
+    small = {
+        "added_tokens": [{"id": 3, "content": "ab", "special": True}],
+        "pre_tokenizer": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ba": 2, "ab": 3}, "merges": ["b a"]},
+    }
+    return [json.dumps(small).encode() + b"\0abba c", _tokenizer().data + b"\0row xx <s>"]
+
+
 def _lzw(data: bytes) -> None:
     if len(data) >= 2:
         decode.lzw(np.frombuffer(data, np.uint8)[2:], np.empty(int.from_bytes(data[:2], "little"), np.uint8))
-
-
-def _inflate(data: bytes) -> None:
-    """Raw DEFLATE: bytes are what zlib says that they are, and refused where zlib refuses them."""
-    if len(data) < 2:
-        return
-    stream, size = data[2:], int.from_bytes(data[:2], "little")
-    out = np.empty(size, np.uint8)
-    written = inflate(np.frombuffer(stream, np.uint8), out)
-    reader = zlib.decompressobj(-15)
-    try:
-        want = reader.decompress(stream, size + 1)
-        if len(want) <= size and not reader.eof:
-            want += reader.decompress(reader.unconsumed_tail, 1)
-        sound = reader.eof and len(want) <= size
-    except zlib.error:
-        sound = False
-    assert (written >= 0) == sound, (written, sound)
-    assert not sound or out[:written].tobytes() == want
-
-
-def _inflate_streams() -> list[bytes]:
-    seeds = []
-    for strategy in (zlib.Z_DEFAULT_STRATEGY, zlib.Z_HUFFMAN_ONLY, zlib.Z_FIXED, zlib.Z_RLE):
-        for text in (
-            b"",
-            b"a" * 3000,
-            bytes(range(256)) * 30,
-            b"to be or not to be " * 40,
-            np.arange(900.0).tobytes(),
-        ):
-            pack = zlib.compressobj(6, zlib.DEFLATED, -15, 9, strategy)
-            seeds.append(len(text).to_bytes(2, "little") + pack.compress(text) + pack.flush())
-    return seeds
 
 
 def _lzw_streams() -> list[bytes]:
@@ -483,7 +505,7 @@ def _json_of(data: bytes) -> None:
         cs.colbin.to_json(None, data, max_rows=MAX_ROWS, max_cells=MAX_CELLS, max_text=MAX_TEXT)
     except ValueError as exc:
         # A message without its section is the caller's mistake, not damage.
-        if isinstance(exc, ColstoreError) or "pass the schema" not in str(exc):
+        if isinstance(exc, ColstoreError) or "does not carry its schema" not in str(exc):
             raise
 
 
@@ -508,7 +530,7 @@ def _table_of(data: bytes) -> None:
         cs.colbin.decode_table(data, errors="surrogateescape", **limits)
         cs.colbin.decode_table(data, **limits)
     except ValueError as exc:
-        if isinstance(exc, ColstoreError) or "does not describe itself" not in str(exc):
+        if isinstance(exc, ColstoreError) or "does not carry its schema" not in str(exc):
             raise
 
 
@@ -558,6 +580,44 @@ def _codec_columns() -> list[bytes]:
     return seeds
 
 
+def _kernel_calls(data: bytes) -> None:
+    """Kernels of streams by themselves, as their callers call them: the first byte chooses one, the next four say how
+    many values there are, and how wide they are."""
+    if len(data) < 5:
+        return
+    which, width, (n, limit) = data[0] % 12, data[0] >> 4, struct.unpack_from("<HH", data, 1)
+    n %= 4096
+    stream = np.frombuffer(data, np.uint8)[5:]
+    numbers, ids = np.empty(n, np.uint32), np.empty(n, np.uint16)
+    places, text = np.empty(n + 1, np.int64), np.empty(limit, np.uint8)
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: decode.unpack(stream, 2 * width + 1, 0, numbers, limit),
+        lambda: decode.delta(stream, np.empty(n * 4, np.uint8), 4),
+        lambda: decode.expand(np.empty(n * 8, np.uint8), 8, stream),
+        lambda: decode.PlainReader(places, text, b"p" * width, b"s").feed(stream),
+        lambda: decode.PlainReader(places.astype(np.int32), text).feed(stream),
+        lambda: decode.offset_table(stream[: 4 * n], limit, places),
+        lambda: decode.first_not_utf8(stream, np.array([0, len(stream)])),
+        lambda: tokens.bits_decode(stream, width % 16 + 1, ids, 1),
+        lambda: tokens.remap_decode(stream, stream[: 2 * width], ids),
+        lambda: tokens.boundaries_decode(stream, width % 3, limit, np.empty(len(stream) // 4 + 1, np.int64)),
+        lambda: records.walk_records(stream, 0, width, len(stream), places, places.copy()),
+        lambda: message_log.walk(stream, 0, 0, places, places.copy(), places.copy()),
+    )
+    try:
+        calls[which]()
+    except ValueError:  # lengths that do not fit together, said before anything is read
+        pass
+
+
+def _kernel_seeds() -> list[bytes]:
+    return [
+        bytes([which | 16 * width, 9, 0, 200, 0]) + b"\1\0\0\0x" * 9
+        for which in range(12)
+        for width in (1, 8)
+    ]
+
+
 def _packed_text(data: bytes) -> None:
     calls: tuple[Callable[[], object], ...] = (
         lambda: packed5.decode(data[1:], bool(data[:1] > b"\x7f")),
@@ -575,6 +635,94 @@ def _packed_texts() -> list[bytes]:
     return [packed5.encode_frame(text) for text in texts] + [
         b"\0" + (packed5.encode(text) or (b"", 0))[0] for text in texts
     ]
+
+
+# ---- grid containers
+
+
+@cache
+def _grid_place() -> tuple[tempfile.TemporaryDirectory[str], tuple[bytes, ...]]:
+    """Return a folder that holds the data files of several containers, and the manifests of these."""
+    from colstore_io.grid import GridWriter
+    from colstore_io.grid.commit import appended_part, whole_part
+    from colstore_io.grid.container import place_of
+    from colstore_io.grid.layout import Axis
+    from colstore_io.grid.model import Dimension, Kind, VariableSpec
+
+    folder = tempfile.TemporaryDirectory(prefix="colstore-io-fuzz-")
+    manifests = []
+
+    def spec(name: str, values: Any, cut: dict[str, int], kind: Kind = "plain") -> VariableSpec:
+        axes = tuple(Axis.regular(n, chunk) for n, chunk in zip(values.shape, cut.values(), strict=True))
+        return VariableSpec(name, kind, values.dtype, tuple(cut), axes, {"units": "K", "n": np.float32(1)})
+
+    def commit(mode: Any, *variables: tuple[VariableSpec, Any], group: str = "/") -> None:
+        writer = GridWriter(place_of(folder.name), mode, group)
+        for one, values in variables:
+            writer.put(whole_part(one), values)
+            writer.dims.update({d: Dimension(n) for d, n in zip(one.dims, one.shape, strict=True)})
+        writer.attrs = {"title": "seed"}
+        keep(writer.commit())
+
+    def keep(generation: int) -> None:
+        manifests.append((Path(folder.name) / f"_colstore-{generation:08d}.json").read_bytes())
+
+    cube = np.arange(5 * 4 * 6, dtype="f4").reshape(5, 4, 6)
+    times = spec("time", np.arange(5).astype("M8[s]"), {"time": 2})
+    t = spec("t", cube, {"time": 2, "lat": 3, "lon": 6})
+    commit("w", (t, cube), (times, np.arange(5).astype("M8[s]")))
+    writer = GridWriter(place_of(folder.name), "a")
+    for old, values in ((t, cube), (times, np.arange(5).astype("M8[s]"))):
+        writer.put(appended_part(old, Axis.regular(5, 4), "time"), values)
+    writer.dims["time"] = Dimension(10, True)
+    keep(writer.commit())
+    words = np.array(["a", "", "Ä", None], object)
+    commit(
+        "w",
+        (spec("w", words, {"x": 3}, "text"), words),
+        (spec("b", np.array([b"1", b"22"], object), {"y": 2}, "bytes"), np.array([b"1", b"22"], object)),
+        (spec("c", np.arange(4) * 1j, {"x": 4}, "complex"), np.arange(4) * 1j),
+        (spec("scalar", np.array(3.5), {}), np.array(3.5)),
+    )
+    commit("w", (spec("u", np.array([["ab"]]), {"x": 1, "y": 1}), np.array([["ab"]])), group="/a/b")
+    return folder, tuple(manifests)
+
+
+def _grid(data: bytes) -> None:
+    """A manifest, beside data files that are sound."""
+    from colstore_io.grid.container import Container, place_of
+    from colstore_io.grid.parsing import parse_grid
+    from colstore_io.grid.source import GridSource
+    from colstore_io.writing.manifest_json import GenerationManifest
+
+    place = place_of(_grid_place()[0].name)
+    model = parse_grid(GenerationManifest.from_bytes(data, path="manifest"), path="manifest")
+    container = Container(place, model, GridSource(place))
+    try:
+        for path, group in model.groups.items():
+            for name, spec in group.variables.items():
+                variable = container.variable(name, path)
+                try:
+                    if spec.n_cells <= MAX_CELLS:
+                        variable.read_outer([slice(None)] * len(spec.dims))
+                    if spec.n_cells:
+                        variable.read_outer([n - 1 for n in spec.shape])
+                        variable.read_points([np.array([0, n // 2]) for n in spec.shape])
+                except ColstoreError:
+                    continue  # a file is not what the manifest says; the other variables may be
+    finally:
+        container.close()
+
+
+def _repair_grid(data: bytes) -> bytes:
+    """Make the checksum of the manifest fit again (directories.md)."""
+    try:
+        members = json.loads(data)
+        members.pop("crc32", None)
+        members["crc32"] = zlib.crc32(json.dumps(members, sort_keys=True, allow_nan=False).encode("ascii"))
+        return json.dumps(members).encode("ascii")
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        return data
 
 
 # ---- checksums -----------------------------------------------------------------------------------
@@ -640,8 +788,10 @@ TARGETS: dict[str, Target] = {
     "gob_footer": Target(_gob_footer, _footers),
     "stream": Target(_stream, _streams),
     "tokenized": Target(_tokenized_stream, _tokenized_streams),
+    "tokenize": Target(_tokenize, _texts_to_tokenize),
+    "tokenizer": Target(_tokenizer_document, _tokenizer_documents, cost=10),
     "lzw": Target(_lzw, _lzw_streams),
-    "inflate": Target(_inflate, _inflate_streams, allowed=()),
+    "kernels": Target(_kernel_calls, _kernel_seeds, allowed=()),
     "colbin_typed": Target(_typed, _typed_seeds),
     "colbin_described": Target(_described, _described_seeds),
     "colbin_section": Target(_section_and_message, _section_seeds),
@@ -651,6 +801,7 @@ TARGETS: dict[str, Target] = {
     "decode_columns": Target(_columns_of, _columns_seeds),
     "column_codec": Target(_codec_column, _codec_columns, allowed=()),
     "packed5": Target(_packed_text, _packed_texts, allowed=()),
+    "grid": Target(_grid, lambda: list(_grid_place()[1]), _repair_grid, cost=20),
     "log": Target(_read_file, lambda: list(_logs()), _repair_log, cost=20),
     "log_verify": Target(_verify_file, lambda: list(_logs()), _repair_log, cost=20),
 }

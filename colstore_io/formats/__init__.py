@@ -66,7 +66,7 @@ class Statistics:
     usable : mapping of str to ndarray of bool, shape (R,)
         Whether the bounds of this segment may be trusted. Columns that never have bounds (strings) are left out.
     nulls : mapping of str to ndarray of int64, shape (R,)
-        Number of nulls of each segment, of columns whose format counts them.
+        Number of nulls of each segment, of columns whose format counts them; -1 where the file does not say.
     """
 
     minimum: Mapping[str, NDArray[Any]]
@@ -91,6 +91,9 @@ class ReadOptions:
         Rows that one segment may claim.
     max_decoded_bytes : int
         Bytes that one column of one segment may decode to: what a small hostile file can make a reader allocate.
+    statistics : bool
+        Read statistics with the headers. Else they are fetched when somebody asks for them; formats that have them in
+        their headers do not look at this.
     """
 
     strict: bool = False
@@ -98,6 +101,16 @@ class ReadOptions:
     errors: str = "strict"
     max_rows: int = 1 << 32
     max_decoded_bytes: int = 1 << 36
+    statistics: bool = True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Every task of a file with decoded columns carries these, mostly the defaults.
+        given = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return _read_options, tuple((n, v) for n, v in given.items() if v != getattr(READ_DEFAULTS, n))
+
+
+def _read_options(*given: tuple[str, Any]) -> ReadOptions:
+    return ReadOptions(**dict(given)) if given else READ_DEFAULTS
 
 
 READ_DEFAULTS = ReadOptions()

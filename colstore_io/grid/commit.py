@@ -8,17 +8,18 @@ chunks: if not, it joins its changes to the other's; if so, it raises `CommitCon
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ..errors import CommitConflictError, SchemaMismatchError
 from ..storage import Location
 from ..writing import manifest
-from .container import check_free, newest_model
+from .container import Newest, check_free, newest_of
+from .files import Unsynced
 from .layout import Axis, Box
 from .members import write_member
-from .model import Dimension, Group, Member, Model, TextFile, VariableSpec, manifest_of
+from .model import Dimension, Group, Member, Model, TextFile, VariableSpec, check_attributes, manifest_of
 from .parsing import group_path
 
 __all__ = ["GridWriter", "Mode", "Part", "conflict"]
@@ -104,14 +105,18 @@ class GridWriter:
     members: list[Member] = field(init=False, default_factory=list)
     texts: list[TextFile] = field(init=False, default_factory=list)
     waiting: dict[str, Any] = field(init=False, default_factory=dict)
+    unsynced: list[str] = field(init=False, default_factory=list)
+    _newest: Newest | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if self.mode not in ("w", "w-", "a", "r+"):
             raise ValueError(f"mode must be 'w', 'w-', 'a' or 'r+', got {self.mode!r}")
         self.group = group_path(self.group)
-        check_free(self.place)
-        found = newest_model(self.place)
-        self.base = None if found is None else found[0]
+        self._newest = newest_of(self.place)
+        if self._newest is None:
+            check_free(self.place)
+        else:
+            self.base = self._newest.model
         if (
             self.mode == "w-"
             and self.base is not None
@@ -146,8 +151,14 @@ class GridWriter:
         if data is not None and part.size:
             self.waiting[name] = data
 
-    def write_waiting(self) -> None:
-        """Write all data in memory: one file for the variables that are cut alike, and one for each one's text."""
+    def write_waiting(self, unsynced: Unsynced | None = None) -> None:
+        """Write all data in memory: one file for the variables that are cut alike, and one for each one's text.
+
+        Parameters
+        ----------
+        unsynced : Unsynced, optional
+            Takes the files, to make them durable later.
+        """
         alike: dict[tuple[Any, ...], list[str]] = {}
         for name in self.waiting:
             part = self.parts[name]
@@ -155,15 +166,18 @@ class GridWriter:
         for number, names in enumerate(alike.values()):
             specs = [self.parts[name].own_spec for name in names]
             data = {name: self.waiting.pop(name) for name in names}
+            first = self.parts[names[0]].first
             member, texts = write_member(
-                self.place, self.group, specs, data, self.parts[names[0]].first, number=number
+                self.place, self.group, specs, data, first, number=number, unsynced=unsynced
             )
             self.add(member, texts)
 
-    def add(self, member: Member, texts: Iterable[TextFile] = ()) -> None:
-        """Take a file that was written."""
+    def add(self, member: Member, texts: Sequence[TextFile] = (), *, synced: bool = True) -> None:
+        """Take a file that was written. Without `synced` it is on this machine, and `commit` makes it durable."""
         self.members.append(member)
         self.texts.extend(texts)
+        if not synced:
+            self.unsynced += [member.path, *(text.path for text in texts)]
 
     # ------------------------------------------------------------------------------------------------------
     # Publishing
@@ -183,25 +197,43 @@ class GridWriter:
         TypeError
             If an attribute has no form in a manifest, naming it and its variable.
         """
-        self._manifest(self.base, 0)  # attributes that cannot be stored are refused before a byte is written
-        self.write_waiting()
-        if self.place.local_path is not None:
-            os.makedirs(self.place.local_path, exist_ok=True)
+        # Attributes that cannot be stored are refused before a byte is written.
+        check_attributes(self.group, self.attrs, [part.spec for part in self.parts.values()])
+        unsynced = self._write()
         for _ in range(_ATTEMPTS):
             number = manifest.next_number(self.place)  # first: what is published after this takes the number
-            found = newest_model(self.place)
-            newest = None if found is None else found[0]
+            if self._newest is None or not self._newest.is_before(self.place, number):
+                self._newest = newest_of(self.place)
+            newest = None if self._newest is None else self._newest.model
             if newest is not None and newest.generation >= number:
                 continue
             self._check_others(newest)
             generation = self._manifest(newest, number)
             try:
-                manifest.publish(self.place, generation)
+                # The bytes of the manifest become durable together with the data; its name comes behind theirs.
+                manifest.publish(self.place, generation, checked=True, before_name=unsynced.sync)
             except CommitConflictError:
                 continue
             self.base = newest
             return number
         raise conflict(self.place, "the dataset again and again")
+
+    def _write(self) -> Unsynced:
+        """Write what waits; return all data files: they must be durable, and their names, before a manifest is."""
+        unsynced = Unsynced()
+        self.write_waiting(unsynced)
+        directory = self.place.local_path
+        if directory is None:
+            return unsynced
+        os.makedirs(directory, exist_ok=True)
+        if self.members:
+            unsynced.add_directory(directory)
+        if self.base is None:
+            unsynced.add_directory(os.path.dirname(directory))  # a new container has a name of its own
+        for path in self.unsynced:
+            unsynced.add_file(os.path.join(directory, path))
+        self.unsynced.clear()
+        return unsynced
 
     def _manifest(self, newest: Model | None, number: int) -> manifest.GenerationManifest:
         return manifest_of(self._groups(newest), number)

@@ -15,15 +15,17 @@ from ..writing import manifest
 from ..writing.manifest_json import generation_of_name
 from .model import Group, Model
 from .parsing import group_path, parse_grid
-from .reading import GridSource, GridVariable
+from .reading import GridVariable
+from .source import GridSource
 
 __all__ = [
     "Container",
+    "Newest",
     "check_free",
     "container_at",
     "generation_at",
     "may_be_grid",
-    "newest_model",
+    "newest_of",
     "open_container",
     "place_of",
 ]
@@ -89,8 +91,41 @@ def place_of(path: Any, *, storage_options: Any = None, filesystem: Any = None) 
     return manifest.directory_location(path, storage_options=storage_options, filesystem=filesystem)
 
 
-def newest_model(place: Location) -> tuple[Model, str] | None:
-    """Return the newest generation of a directory and its commit id; None when it has no manifest.
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The newest generation of a directory when it was looked at.
+
+    Attributes
+    ----------
+    model : Model
+    stamp : tuple of int, or None
+        Tells the file of the manifest from any other, where that is cheap: on this machine.
+    """
+
+    model: Model
+    stamp: tuple[int, ...] | None
+
+    def is_before(self, place: Location, number: int) -> bool:
+        """Whether this surely still is the newest generation, if `number` is the next free one."""
+        return (
+            self.stamp is not None
+            and number == self.model.generation + 1
+            and self.stamp == _stamp(place, self.model.generation)
+        )
+
+
+def _stamp(place: Location, generation: int) -> tuple[int, ...] | None:
+    if place.local_path is None:
+        return None
+    try:
+        found = os.stat(os.path.join(place.local_path, manifest.manifest_name(generation)))
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def newest_of(place: Location) -> Newest | None:
+    """Return the newest generation of a directory; None when it has no manifest.
 
     Raises
     ------
@@ -100,7 +135,8 @@ def newest_model(place: Location) -> tuple[Model, str] | None:
     found = manifest.newest_generation(place)
     if found is None:
         return None
-    return parse_grid(found, path=place.child(found.name).spelling), found.commit_id
+    stamp = _stamp(place, found.generation)  # a manifest is never changed, so one read is as good as another
+    return Newest(parse_grid(found, path=place.child(found.name).spelling), stamp)
 
 
 def open_container(
@@ -149,7 +185,7 @@ def generation_at(
 
 
 def may_be_grid(path: Any, filesystem: Any = None) -> bool:
-    """Whether `path` may be the directory, or a manifest, of a grid container. Asks only the local disk."""
+    """Whether `path` may be the directory, or a manifest, of a grid container. Asks at most whether it is a folder."""
     if not isinstance(path, (str, os.PathLike)):
         return False
     text = os.fspath(path)
@@ -159,10 +195,7 @@ def may_be_grid(path: Any, filesystem: Any = None) -> bool:
         return True
     if filesystem is not None or "://" in text or "::" in text:
         return not any(magic in text for magic in "*?[")
-    try:
-        return any(_GENERATION.fullmatch(name) for name in os.listdir(text))
-    except OSError:
-        return False
+    return os.path.isdir(text)  # whether a manifest is in it is seen by who reads the newest
 
 
 def container_at(
@@ -212,7 +245,7 @@ def container_at(
 
 
 def check_free(place: Location) -> None:
-    """Check that a new container may be made here: nothing, or an empty directory, or an earlier container.
+    """Check that a new container may be made here, where no complete manifest is: in an empty directory, or in none.
 
     Raises
     ------

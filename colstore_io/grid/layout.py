@@ -1,7 +1,7 @@
 """Where are the chunks? Arithmetic of a chunk grid, one dimension at a time.
 
 An `Axis` says how one dimension is cut. A chunk grid is the product of its axes; chunks are counted, and stored, in C
-order. Nothing here reads or allocates in proportion to a dimension.
+order. Nothing here reads or allocates in proportion to a dimension, or to chunks that nobody asked for.
 """
 
 from __future__ import annotations
@@ -90,29 +90,53 @@ class Axis:
         return 0
 
     @cached_property
-    def _edges(self) -> NDArray[np.int64]:
+    def _table(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Of each run: its first index, the number of its first chunk, the length of its chunks."""
         lengths = np.array([length for length, _ in self.runs], np.int64)
         counts = np.array([count for _, count in self.runs], np.int64)
-        return np.concatenate(([0], np.cumsum(np.repeat(lengths, counts)))).astype(np.int64)
+        return np.cumsum(lengths * counts) - lengths * counts, np.cumsum(counts) - counts, lengths
+
+    def starts(self, chunks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the first index of each of `chunks`, numbers in ``[0, count]``; of `count`, the end of the axis."""
+        if self.uniform:
+            return np.minimum(chunks * self.uniform, self.length)
+        if not self.runs:
+            return np.zeros(len(chunks), np.int64)
+        index, chunk, length = self._table
+        run = np.searchsorted(chunk, chunks, side="right") - 1
+        return np.asarray(index[run] + (chunks - chunk[run]) * length[run], np.int64)
 
     def edges(self, first: int = 0, stop: int | None = None) -> NDArray[np.int64]:
         """Return the first index of chunks ``[first, stop)``, and the end of the last of them."""
         stop = self.count if stop is None else stop
-        if self.uniform:
-            return np.minimum(np.arange(first, stop + 1, dtype=np.int64) * self.uniform, self.length)
-        if not self.runs:
-            return np.zeros(1, np.int64)
-        return self._edges[first : stop + 1]
+        return self.starts(np.arange(first, stop + 1, dtype=np.int64))
 
     def lengths(self) -> tuple[int, ...]:
         """Return the length of every chunk."""
         return tuple(length for length, count in self.runs for _ in range(count))
 
+    def chunk_at(self, index: int) -> tuple[int, int, int]:
+        """Return number, first index and length of the chunk that holds `index`, which lies in ``[0, length)``."""
+        if self.uniform:
+            number = index // self.uniform
+            first = number * self.uniform
+            return number, first, min(self.uniform, self.length - first)
+        first = number = 0
+        for length, count in self.runs:
+            if index < first + length * count:
+                within = (index - first) // length
+                return number + within, first + within * length, length
+            first += length * count
+            number += count
+        raise IndexError(f"index {index} lies outside the {self.length} of this axis")
+
     def chunk_of(self, index: Any) -> Any:
         """Return the number of the chunk that holds `index`, an int or an array of them in ``[0, length)``."""
         if self.uniform:
             return index // self.uniform
-        found = np.searchsorted(self._edges, index, side="right") - 1
+        start, chunk, length = self._table
+        run = np.searchsorted(start, index, side="right") - 1
+        found = chunk[run] + (index - start[run]) // length[run]
         return int(found) if np.ndim(index) == 0 else found
 
     def followed_by(self, other: Axis) -> Axis:

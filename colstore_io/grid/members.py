@@ -5,22 +5,19 @@ A member is complete before any manifest names it, and never changed afterwards.
 
 from __future__ import annotations
 
-import itertools
-import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..fields import Field, Schema
 from ..formats.cstore.encode import stored_array
 from ..storage import Location
-from ..writing.publish import Destination, Replacement, Upload
-from ..writing.recordlog import RecordLog
-from .layout import Axis, Box
+from .files import Scratch, Unsynced, write_file
+from .layout import Box
 from .model import NAN_SIZE, NONE_SIZE, Column, Member, TextFile, VariableSpec, roles_of
+from .places import outer_product
 
 __all__ = ["member_name", "text_sizes", "write_member"]
 
@@ -28,33 +25,6 @@ __all__ = ["member_name", "text_sizes", "write_member"]
 def member_name(number: int = 0) -> str:
     """Return a fresh file name ``part-<digits>-<random>.cstore``, which `vacuum` may delete once nothing names it."""
     return f"part-{number:05d}-{secrets.token_hex(8)}.cstore"
-
-
-def _destination(location: Location) -> Destination:
-    if location.local_path is not None:
-        os.makedirs(os.path.dirname(location.local_path), exist_ok=True)
-        return Replacement(location.local_path, exclusive=True)
-    return Upload(location)
-
-
-def _write(
-    location: Location,
-    fields: Sequence[tuple[str, np.dtype[Any]]],
-    records: Iterator[tuple[list[NDArray[Any]], int]],
-) -> tuple[int, int]:
-    """Write one file; return the offset of its first record's body, and its size."""
-    log = RecordLog(_destination(location), statistics=False, path=location.spelling)
-    try:
-        log.begin(Schema(tuple(Field(name, dtype) for name, dtype in fields)))
-        begin = log.header_size + 32
-        for arrays, n_rows in records:
-            log.append(arrays, n_rows)
-        size = log.end
-        log.finish(whole=True)
-    except BaseException:
-        log.destination.give_up()
-        raise
-    return begin, size
 
 
 def write_member(
@@ -65,6 +35,7 @@ def write_member(
     first: Sequence[int],
     *,
     number: int = 0,
+    unsynced: Unsynced | None = None,
 ) -> tuple[Member, list[TextFile]]:
     """Write chunks of variables that are cut alike into one file, and their text into one more for each.
 
@@ -81,6 +52,8 @@ def write_member(
         Number of the first chunk along each dimension, in the grid of the whole variable.
     number : int
         Goes into the name of the file.
+    unsynced : Unsynced, optional
+        Takes the files, to make them durable later; without it their bytes are durable on return.
 
     Returns
     -------
@@ -92,7 +65,9 @@ def write_member(
     sizes: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
     for spec in specs:
         if spec.kind in ("text", "bytes"):
-            texts[spec.name], sizes[spec.name] = _write_text(place, group, spec, arrays[spec.name], number)
+            texts[spec.name], sizes[spec.name] = _write_text(
+                place, group, spec, arrays[spec.name], number, unsynced
+            )
     columns = [
         Column(spec.name, role, dtype.itemsize)
         for spec in specs
@@ -101,22 +76,25 @@ def write_member(
     dtypes = [dtype for spec in specs for dtype in spec.stored_dtypes]
     names = _column_names(columns)
 
-    def records() -> Iterator[tuple[list[NDArray[Any]], int]]:
-        for chunk in _chunks(axes):
-            parts: list[NDArray[Any]] = []
-            for spec in specs:
-                if spec.name in sizes:
-                    parts += [column[chunk].reshape(-1) for column in sizes[spec.name]]
-                    continue
-                values = np.asarray(arrays[spec.name][chunk], spec.dtype).reshape(-1)
-                parts += [values.real, values.imag] if spec.kind == "complex" else [values]
-            stored = [stored_array(np.ascontiguousarray(part)) for part in parts]
-            yield stored, len(stored[0])
+    edges = [axis.edges().tolist() for axis in axes]
+    counts = tuple(axis.count for axis in axes)
+
+    def record(chunk: int, scratch: Scratch) -> list[NDArray[Any]]:
+        place = _slices(edges, chunk)
+        parts: list[NDArray[Any]] = []
+        for spec in specs:
+            if spec.name in sizes:
+                parts += [column[place] for column in sizes[spec.name]]
+                continue
+            values = np.asarray(arrays[spec.name][place], spec.dtype)
+            parts += [values.real, values.imag] if spec.kind == "complex" else [values]
+        return [stored_array(scratch.contiguous(part)) for part in parts]
 
     path = member_name(number)
     fields = [(name, dtype.newbyteorder("<")) for name, dtype in zip(names, dtypes, strict=True)]
-    begin, size = _write(place.child(path), fields, records())
-    counts = tuple(axis.count for axis in axes)
+    rows = outer_product([np.diff(axis.edges()) for axis in axes])
+    lazy = not all(isinstance(arrays[spec.name], np.ndarray) for spec in specs)
+    begin, size = write_file(place.child(path), fields, rows, record, unsynced, parallel=lazy)
     box = Box(tuple(first), tuple(a + n for a, n in zip(first, counts, strict=True)))
     where = {name: text.path for name, text in texts.items()}
     member = Member(path, size, group, specs[0].dims, box, tuple(axes), begin, tuple(columns), where)
@@ -135,15 +113,13 @@ def _column_names(columns: Sequence[Column]) -> list[str]:
     return names
 
 
-def _chunks(axes: Sequence[Axis]) -> Iterator[tuple[slice, ...]]:
-    """Return the slices of all chunks in C order."""
-    if not axes:
-        yield ()
-        return
-    edges = axes[0].edges().tolist()
-    for begin, end in itertools.pairwise(edges):
-        for rest in _chunks(axes[1:]):
-            yield (slice(begin, end), *rest)
+def _slices(edges: Sequence[Sequence[int]], chunk: int) -> tuple[slice, ...]:
+    """Return where chunk number `chunk`, in C order, lies; `edges` are those of each axis."""
+    found = []
+    for own in reversed(edges):
+        chunk, at = divmod(chunk, len(own) - 1)
+        found.append(slice(own[at], own[at + 1]))
+    return tuple(reversed(found))
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -185,14 +161,14 @@ def _is_missing(value: Any) -> bool:
 
 
 def _write_text(
-    place: Location, group: str, spec: VariableSpec, array: Any, number: int
+    place: Location, group: str, spec: VariableSpec, array: Any, number: int, unsynced: Unsynced | None
 ) -> tuple[TextFile, tuple[NDArray[np.int64], NDArray[np.int64]]]:
     pieces, sizes = text_sizes(np.asarray(array, object), spec.kind, spec.name)
     text = np.frombuffer(b"".join(pieces), np.uint8)
     lengths = np.maximum(sizes.reshape(-1), 0)
     starts = (np.cumsum(lengths) - lengths).reshape(sizes.shape)
     path = member_name(number)
-    begin, size = _write(
-        place.child(path), [(f"{spec.name}.text", np.dtype(np.uint8))], iter([([text], len(text))])
-    )
+    fields = [(f"{spec.name}.text", np.dtype(np.uint8))]
+    rows = np.array([len(text)], np.int64)
+    begin, size = write_file(place.child(path), fields, rows, lambda *_: [text], unsynced)
     return TextFile(path, size, group, begin, len(text)), (starts, sizes)

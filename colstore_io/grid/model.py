@@ -5,7 +5,7 @@ The dataclasses here are values. `parsing` makes them of a manifest and believes
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -25,6 +25,7 @@ __all__ = [
     "Model",
     "Role",
     "VariableSpec",
+    "check_attributes",
     "manifest_of",
     "roles_of",
 ]
@@ -81,16 +82,21 @@ class VariableSpec:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        return tuple(axis.length for axis in self.axes)
+        return tuple([axis.length for axis in self.axes])
 
     @property
     def counts(self) -> tuple[int, ...]:
         """Chunks along each dimension."""
-        return tuple(axis.count for axis in self.axes)
+        return tuple([axis.count for axis in self.axes])
 
     @property
     def n_chunks(self) -> int:
         return product(self.counts)
+
+    @property
+    def n_cells(self) -> int:
+        """Number of values."""
+        return product(self.shape)
 
     @property
     def grid(self) -> Box:
@@ -172,11 +178,11 @@ class Member:
 
     @property
     def n_records(self) -> int:
-        return product(self.box.counts)
+        return product([axis.count for axis in self.axes])
 
     @property
     def n_rows(self) -> int:
-        return product(axis.length for axis in self.axes)
+        return product([axis.length for axis in self.axes])
 
     @cached_property
     def prefixes(self) -> Mapping[tuple[str, Role], int]:
@@ -255,7 +261,7 @@ def manifest_of(groups: Mapping[str, Group], generation: int) -> GenerationManif
     dims: dict[str, Any] = {}
     variables: dict[str, Any] = {}
     for path, group in groups.items():
-        where = "the dataset" if path == "/" else f"group {path!r}"
+        where = _owner(path)
         dims[path] = {
             name: {"length": dim.length, "unlimited": dim.unlimited} for name, dim in group.dims.items()
         }
@@ -274,6 +280,17 @@ def manifest_of(groups: Mapping[str, Group], generation: int) -> GenerationManif
         dims=dims,
         variables=variables,
     )
+
+
+def check_attributes(path: str, attrs: Mapping[str, Any], specs: Iterable[VariableSpec]) -> None:
+    """Raise `TypeError` if an attribute of a group or of a variable has no form in a manifest, naming it."""
+    encode_attributes(attrs, _owner(path))
+    for spec in specs:
+        encode_attributes(spec.attrs, f"variable {spec.name!r}")
+
+
+def _owner(path: str) -> str:
+    return "the dataset" if path == "/" else f"group {path!r}"
 
 
 def runs_object(axes: Sequence[Axis]) -> list[list[list[int]]]:

@@ -23,6 +23,7 @@ from .model import Column, Dimension, Group, Kind, Member, Model, TextFile, Vari
 __all__ = ["group_path", "parse_grid"]
 
 _MAX_INT = 2**63 - 1
+_MAX_LENGTH = 2**62  # so that chunk numbers times chunk lengths do not overflow either
 _MAX_DIMS = 64
 _KINDS: dict[str, Kind] = {"plain": "plain", "complex": "complex", "text": "text", "bytes": "bytes"}
 _COMPLEX: dict[str, Any] = {"<c8": np.dtype(np.complex64), "<c16": np.dtype(np.complex128)}
@@ -93,11 +94,11 @@ def parse_grid(manifest: GenerationManifest, *, path: str) -> Model:
 
 
 def _is_int(value: Any) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return type(value) is int
 
 
 def _is_count(value: Any) -> TypeGuard[int]:
-    return _is_int(value) and 0 <= value <= _MAX_INT
+    return type(value) is int and 0 <= value <= _MAX_INT
 
 
 def _names(value: Any, owner: str, refuse: Refuse) -> tuple[str, ...]:
@@ -115,7 +116,8 @@ def _axes(value: Any, dims: Sequence[str], owner: str, refuse: Refuse) -> tuple[
     for dim, runs in zip(dims, value, strict=True):
         if not isinstance(runs, list):
             raise refuse(f"chunk lengths of {owner} along {dim!r} are no array")
-        known = _KNOWN_AXES.get(_key_of(runs))  # never None: what has no key is not kept
+        key = _key_of(runs)
+        known = _KNOWN_AXES.get(key)  # what has no key is not kept
         if known is not None:
             axes.append(known)
             continue
@@ -126,12 +128,12 @@ def _axes(value: Any, dims: Sequence[str], owner: str, refuse: Refuse) -> tuple[
                     "both positive"
                 )
         axis = Axis.of_runs((length, count) for length, count in runs)
-        if axis.length > _MAX_INT or (axis.count > MAX_CHUNKS and not axis.uniform):
+        if axis.length > _MAX_LENGTH or (axis.count > MAX_CHUNKS and not axis.uniform):
             raise refuse(f"{owner} has more indices or chunks along {dim!r} than can be")
         axes.append(axis)
         if len(_KNOWN_AXES) >= _MOST_AXES:
             _KNOWN_AXES.clear()
-        if (key := _key_of(runs)) is not None:
+        if key is not None:
             _KNOWN_AXES[key] = axis
     return tuple(axes)
 
@@ -144,10 +146,14 @@ _MOST_AXES = 256
 
 def _key_of(runs: list[Any]) -> Any:
     """Return a key for short lists of two ints; None for all else."""
-    if len(runs) > 2 or not all(type(run) is list and len(run) == 2 for run in runs):
+    if len(runs) > 2:
         return None
-    key = tuple([(run[0], run[1]) for run in runs])
-    return key if all(type(a) is int and type(b) is int for a, b in key) else None
+    key: tuple[int, ...] = ()
+    for run in runs:
+        if type(run) is not list or len(run) != 2 or type(run[0]) is not int or type(run[1]) is not int:
+            return None
+        key = (*key, run[0], run[1])
+    return key
 
 
 def _text(entry: FileEntry, group: str, refuse: Refuse) -> TextFile:
@@ -163,7 +169,7 @@ def _member(entry: FileEntry, group: str, refuse: Refuse) -> Member:
     dims = _names(partition.get("dims"), owner, refuse)
     first, counts = partition.get("first"), partition.get("counts")
     for numbers in (first, counts):
-        if not isinstance(numbers, list) or len(numbers) != len(dims) or not all(map(_is_count, numbers)):
+        if type(numbers) is not list or len(numbers) != len(dims) or not all(map(_is_count, numbers)):
             raise refuse(f"{owner} does not say which chunks it holds")
     assert isinstance(first, list)
     assert isinstance(counts, list)
@@ -174,21 +180,20 @@ def _member(entry: FileEntry, group: str, refuse: Refuse) -> Member:
     texts = partition.get("texts", {})
     if not isinstance(texts, dict) or not all(isinstance(value, str) for value in texts.values()):
         raise refuse(f"{owner} does not say where its text is")
-    stop = tuple(a + n for a, n in zip(first, counts, strict=True))
+    stop = tuple([a + n for a, n in zip(first, counts, strict=True)])
     begin = layout.get("begin")
     if not _is_count(begin):
         raise refuse(f"{owner} does not say where its records begin")
-    member = Member(entry.path, entry.size, group, dims, Box(tuple(first), stop), axes, begin, columns, texts)
-    if member.n_records != entry.records or member.n_rows != entry.rows:
+    n_records, n_rows = product(counts), product([axis.length for axis in axes])
+    if n_records != entry.records or n_rows != entry.rows:
         raise refuse(
-            f"{owner} has {entry.records} records of {entry.rows} rows in all, its chunks make "
-            f"{member.n_records} of {member.n_rows}"
+            f"{owner} has {entry.records} records of {entry.rows} rows in all, its chunks make {n_records} of {n_rows}"
         )
-    if member.n_records > MAX_CHUNKS:
-        raise refuse(f"{owner} has {member.n_records} records, more than {MAX_CHUNKS}")
-    least = (
-        begin - RECORD_HEADER_SIZE + member.n_records * RECORD_HEADER_SIZE + member.n_rows * member.row_bytes
-    )
+    if n_records > MAX_CHUNKS:
+        raise refuse(f"{owner} has {n_records} records, more than {MAX_CHUNKS}")
+    values = n_rows * sum([column.itemsize for column in columns])
+    least = begin - RECORD_HEADER_SIZE + n_records * RECORD_HEADER_SIZE + values
+    member = Member(entry.path, entry.size, group, dims, Box(tuple(first), stop), axes, begin, columns, texts)
     if begin < RECORD_HEADER_SIZE or least > entry.size:
         names = ", ".join(sorted(member.variables))
         raise refuse(f"{owner} has {entry.size} bytes, its chunks of {names} need {least}: it was cut short")
@@ -211,7 +216,7 @@ def _columns(value: Any, owner: str, refuse: Refuse) -> tuple[Column, ...]:
             raise refuse(f"{owner} has a column {item!r:.60}, expected [variable, role, bytes per value]")
         columns.append(Column(item[0], item[1], item[2]))
     alive = [(column.variable, column.role) for column in columns if column.variable]
-    if len(set(alive)) != len(alive):
+    if len(alive) > 1 and len(set(alive)) != len(alive):
         raise refuse(f"{owner} has a column twice")
     return tuple(columns)
 
@@ -236,10 +241,12 @@ def _group(
     for member in members:
         _check_member(member, group, refuse)
     for spec in specs.values():
-        held = sum(member.n_records for member in group.members_of.get(spec.name, ()))
-        if spec.n_chunks > held:
+        n_chunks, held = spec.n_chunks, 0
+        for member in group.members_of.get(spec.name, ()):
+            held += member.n_records
+        if n_chunks > held:
             raise refuse(
-                f"variable {spec.name!r} has {spec.n_chunks} chunks, its files hold {held}: it names more than exists"
+                f"variable {spec.name!r} has {n_chunks} chunks, its files hold {held}: it names more than exists"
             )
     return group
 
@@ -278,9 +285,9 @@ def _variable(name: str, value: Any, dimensions: Mapping[str, Dimension], refuse
                 f"chunks of {owner} have {axis.length} indices along {dim!r}, the dimension has "
                 f"{dimensions[dim].length}"
             )
-    if product(axis.length for axis in axes) * dtype.itemsize > _MAX_INT:
+    if product([axis.length for axis in axes]) * dtype.itemsize > _MAX_INT:
         raise refuse(f"{owner} has a shape {tuple(axis.length for axis in axes)} that overflows")
-    if product(axis.count for axis in axes) > MAX_CHUNKS:
+    if product([axis.count for axis in axes]) > MAX_CHUNKS:
         raise refuse(f"{owner} has more than {MAX_CHUNKS} chunks")
     return VariableSpec(name, kind, dtype, dims, axes, _attrs(value.get("attrs", {}), owner, refuse))
 

@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 
 from ..errors import FormatError
 from ..formats.cstore.records import BODY_ALIGNMENT, RECORD_HEADER_SIZE
+from .layout import product
 from .model import Member
 
-__all__ = ["MemberBoxes", "MemberLayout", "missing_chunk", "owners_of"]
+__all__ = ["MemberBoxes", "MemberLayout", "missing_chunk", "outer_product", "owners_of"]
 
 
 def _aligned(nbytes: Any) -> Any:
     return -(-nbytes // BODY_ALIGNMENT) * BODY_ALIGNMENT
 
 
-def _outer_product(factors: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+def outer_product(factors: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Return the product over all combinations, in C order, flat."""
     return reduce(lambda a, b: np.multiply.outer(a, b).reshape(-1), factors, np.ones(1, np.int64))
 
@@ -34,18 +35,18 @@ class MemberLayout:
         Behind the values of the last record.
     """
 
-    __slots__ = ("_rows", "_starts", "end", "member")
+    __slots__ = ("_row_count", "_rows", "_size", "_starts", "end", "member")
 
     def __init__(self, member: Member) -> None:
         self.member = member
         self._rows: NDArray[np.int64] | None = None
         self._starts: NDArray[np.int64] | None = None
         if all(len(axis.runs) == 1 for axis in member.axes):
-            rows = int(np.prod([axis.runs[0][0] for axis in member.axes], dtype=np.int64))
-            size = int(_aligned(rows * member.row_bytes)) + RECORD_HEADER_SIZE
-            self.end = member.begin + (member.n_records - 1) * size + rows * member.row_bytes
+            rows = product([axis.runs[0][0] for axis in member.axes])
+            self._row_count, self._size = rows, _aligned(rows * member.row_bytes) + RECORD_HEADER_SIZE
+            self.end = member.begin + (member.n_records - 1) * self._size + rows * member.row_bytes
         else:
-            self._rows = _outer_product([np.diff(axis.edges()) for axis in member.axes])
+            self._rows = outer_product([np.diff(axis.edges()) for axis in member.axes])
             sizes = _aligned(self._rows * member.row_bytes) + RECORD_HEADER_SIZE
             self._starts = member.begin + np.concatenate(([0], np.cumsum(sizes[:-1])))
             self.end = int(self._starts[-1]) + int(self._rows[-1]) * member.row_bytes
@@ -58,9 +59,13 @@ class MemberLayout:
             record = (record[:, None] * axis.count + (own - first)[None, :]).reshape(-1)
         if self._starts is not None and self._rows is not None:
             return self._starts[record], self._rows[record]
-        rows = int(np.prod([axis.runs[0][0] for axis in member.axes], dtype=np.int64))
-        size = int(_aligned(rows * member.row_bytes)) + RECORD_HEADER_SIZE
-        return member.begin + record * size, np.full(len(record), rows, np.int64)
+        return member.begin + record * self._size, np.full(len(record), self._row_count, np.int64)
+
+    def record(self, number: int) -> tuple[int, int]:
+        """Return where record `number` of the member begins, and its rows."""
+        if self._starts is not None and self._rows is not None:
+            return int(self._starts[number]), int(self._rows[number])
+        return self.member.begin + number * self._size, self._row_count
 
 
 class MemberBoxes:
@@ -77,6 +82,11 @@ class MemberBoxes:
         shape = (len(members), n_dims)
         self.first = np.array([member.box.first for member in members], np.int64).reshape(shape)
         self.stop = np.array([member.box.stop for member in members], np.int64).reshape(shape)
+
+    def holding(self, chunk: Sequence[int]) -> list[int]:
+        """Return the members whose boxes hold one chunk, in their order."""
+        own = np.array(chunk, np.int64)
+        return np.flatnonzero(((self.first <= own) & (self.stop > own)).all(axis=1)).tolist()
 
     def touched(self, chunks: Sequence[NDArray[np.int64]]) -> list[int]:
         """Return the members whose boxes meet the box around `chunks`, in their order."""

@@ -178,12 +178,8 @@ def _of_array(indices: NDArray[np.int64], axis: Axis) -> Pick:
         return Pick(0, False, _NO_CHUNKS, _NO_CHUNKS, _NO_RUNS)
     number = np.asarray(axis.chunk_of(indices), np.int64)
     chunks, position = np.unique(number, return_inverse=True)
-    if axis.uniform:
-        begin = chunks * axis.uniform
-        lengths = np.minimum(begin + axis.uniform, axis.length) - begin
-    else:
-        edges = axis.edges()
-        begin, lengths = edges[chunks], edges[chunks + 1] - edges[chunks]
+    begin = axis.starts(chunks)
+    lengths = axis.starts(chunks + 1) - begin
     breaks = np.flatnonzero((np.diff(indices) != 1) | (np.diff(number) != 0)) + 1
     starts = np.concatenate(([0], breaks)).astype(np.int64)
     runs = np.empty((len(starts), 5), np.int64)

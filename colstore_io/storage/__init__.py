@@ -62,6 +62,7 @@ __all__ = [
     "is_local",
     "list_names",
     "listed_beside",
+    "listed_files",
     "local_filesystem",
     "local_state",
     "local_token",
@@ -315,6 +316,19 @@ def current_token(location: Location, *, io: IOStats | None = None) -> tuple[int
     if state.size is None:
         raise StorageError(f"{redact_url(location.spelling)}: the store does not tell the size of the file")
     return state.size, state.token
+
+
+def listed_files(locations: Sequence[Location], io: IOStats) -> list[ByteFile] | None:
+    """Return remote files without a request, where a listing has just told size and version of each; else None."""
+    if not all(
+        location.local_path is None
+        and location.size is not None
+        and location.token is not None
+        and not keeps_local_copies(location.filesystem())
+        for location in locations
+    ):
+        return None
+    return [RemoteFile(location, location.size or 0, location.token, io) for location in locations]
 
 
 def reopen(

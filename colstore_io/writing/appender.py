@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -12,20 +12,22 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from ..errors import CommitConflictError, FormatError
-from ..fields import PhysicalColumn
+from ..fields import PhysicalColumn, Schema
 from ..formats import ShardMeta
 from ..ingest import Batch, ingest
+from ..ingest.variable import ColumnBatch
 from . import finalisers
 from .batch_schema import Attributes, batch_columns, check_columns
+from .encoded_shards import check_encoded_options, ingest_like, write_encoded_shard
 from .progress import parse_byte_size
 from .publish import Destination
-from .shard_directory import ShardDirectory, ShardName
+from .shard_directory import DEFAULT_STEM, ShardDirectory, ShardName
 from .storing import write_table
 from .uncopyable import Uncopyable
 
 __all__ = ["DEFAULT_NAME", "Appender", "ingest_options"]
 
-DEFAULT_NAME = "shard_{index:05d}.cstore"
+DEFAULT_NAME = f"{DEFAULT_STEM}.cstore"
 
 
 def ingest_options(
@@ -37,6 +39,82 @@ def ingest_options(
     return options
 
 
+class _Records:
+    """Batches of a directory of `.cstore` files."""
+
+    def __init__(
+        self,
+        place: ShardDirectory,
+        statistics: bool,
+        strings: str,
+        string_width: Mapping[str, int] | None,
+        nullable: Any,
+        attributes: Attributes,
+    ) -> None:
+        self._place = place
+        self._statistics = statistics
+        self._attributes = attributes
+        self._options = ingest_options(place.first, strings, string_width, nullable)
+
+    def take(self, data: Any, waiting: Sequence[Batch]) -> Batch:
+        """Return `data` in memory of our own, if they fit the shards and the batches that wait."""
+        batch = ingest(data, **self._options)
+        self._place.check_batch(batch)
+        if waiting:
+            _check_same(waiting[0], batch)
+        self._options["like"] = self._options.get("like", batch.schema)
+        return Batch(batch.schema, tuple(np.array(a) for a in batch.arrays), batch.n_rows)
+
+    @staticmethod
+    def row_bytes(batch: Batch) -> float:
+        return sum(array.dtype.itemsize for array in batch.arrays)
+
+    def write(self, batches: Sequence[Batch], make: Callable[[], Destination]) -> None:
+        """Write batches as one shard."""
+        write_table(
+            _joined(batches),
+            make,
+            name=self._place.name.template,
+            statistics=self._statistics,
+            options={},
+            attributes=self._attributes,
+            show_progress=False,
+        )
+
+
+class _EncodedColumns:
+    """Batches of a directory of files of an encoded format."""
+
+    def __init__(self, place: ShardDirectory, nullable: Any, options: Mapping[str, Any]) -> None:
+        self._place = place
+        self._nullable = nullable
+        self._options = options
+        self._schema: Schema | None = None if place.first is None else place.first.schema
+        self._where = "" if place.first is None else place.first.path
+
+    def take(self, data: Any, waiting: Sequence[ColumnBatch]) -> ColumnBatch:
+        """Return `data` in memory of our own, if they fit the shards and the batches that wait."""
+        batch = ingest_like(data, self._schema, self._nullable, self._where)
+        self._schema = batch.schema
+        return batch.owned()
+
+    @staticmethod
+    def row_bytes(batch: ColumnBatch) -> float:
+        return sum(column.nbytes for column in batch.columns) / max(1, batch.n_rows)
+
+    def write(self, batches: Sequence[ColumnBatch], make: Callable[[], Destination]) -> None:
+        """Write batches as one shard."""
+        write_encoded_shard(
+            iter(batches),
+            make,
+            path=self._place.target.spelling,
+            kind=self._place.format,
+            first=self._schema,
+            where=self._where,
+            options=self._options,
+        )
+
+
 class Appender(Uncopyable):
     """Collects batches and writes a new shard whenever enough rows have come together.
 
@@ -44,18 +122,23 @@ class Appender(Uncopyable):
     ----------
     directory : path or URL
         Made if it does not exist. Its lock is held until `close`.
-    name : str
-        Template with an ``{index}`` field; a literal name allows one shard, and no `shard_size`.
+    name : str, optional
+        Template with an ``{index}`` field; a literal name allows one shard, and no `shard_size`. Default:
+        ``shard_00000`` and so on, with the suffix of the format.
     shard_size : int or str, optional
-        Rows, or a size such as ``"256 MiB"`` (the rows that fit into it). A shard holds everything that is buffered
-        when the size is reached, so it may be larger. None writes on `flush` and `close` only.
+        Rows, or a size such as ``"256 MiB"`` (the rows that fit into it, before compression). A shard holds everything
+        that is buffered when the size is reached, so it may be larger. None writes on `flush` and `close` only.
+    format : {"cstore", "columns", "colbin"}, optional
+        Of the shards. Default: that of the files that there are, else what `name` says, else "cstore".
     statistics, strings, string_width, nullable, attrs, column_attrs
+        As in `append`; of these only `nullable` for other formats than "cstore".
+    **encoder_options
         As in `append`.
 
     Raises
     ------
     ValueError
-        If `name` is no shard name, or literal together with a `shard_size`.
+        If `name` is no shard name, or literal together with a `shard_size`; if the directory holds another format.
     WriterLockedError
         If another writer holds the directory.
 
@@ -69,8 +152,9 @@ class Appender(Uncopyable):
         self,
         directory: str | os.PathLike[str],
         *,
-        name: str = DEFAULT_NAME,
+        name: str | None = None,
         shard_size: int | str | None = None,
+        format: str | None = None,
         statistics: bool = False,
         strings: Literal["unicode", "bytes"] = "unicode",
         string_width: Mapping[str, int] | None = None,
@@ -79,20 +163,36 @@ class Appender(Uncopyable):
         column_attrs: Mapping[str, Mapping[str, Any]] | None = None,
         storage_options: Any = None,
         filesystem: Any = None,
+        **encoder_options: Any,
     ) -> None:
         self._closed = True
         self._row_budget, self._byte_budget = _shard_budget(shard_size)
-        if shard_size is not None and ShardName(name).literal:
+        if shard_size is not None and name is not None and ShardName(name).literal:
             raise ValueError(
                 f"a literal name ({name!r}) cannot have a shard_size; use a template with {{index}}"
             )
-        self._statistics = statistics
-        self._attributes = Attributes(attrs, column_attrs)
-        self._pending: list[Batch] = []
+        self._pending: list[Any] = []
         self._pending_rows = 0
         self._n_shards = 0
-        self._place = ShardDirectory(directory, name, storage_options, filesystem)
-        self._options = ingest_options(self._place.first, strings, string_width, nullable)
+        self._place = ShardDirectory(directory, name, storage_options, filesystem, format)
+        self._shards: Any
+        try:
+            cstore = {
+                "statistics": statistics,
+                "strings": strings,
+                "string_width": string_width,
+                "attrs": attrs,
+                "column_attrs": column_attrs,
+            }
+            check_encoded_options(self._place.format, cstore, encoder_options)
+            if self._place.format == "cstore":
+                attributes = Attributes(attrs, column_attrs)
+                self._shards = _Records(self._place, statistics, strings, string_width, nullable, attributes)
+            else:
+                self._shards = _EncodedColumns(self._place, nullable, encoder_options)
+        except BaseException:
+            self._place.release()
+            raise
         self._closed = False
         finalisers.watch(self)
 
@@ -135,23 +235,18 @@ class Appender(Uncopyable):
             raise ValueError(f"the appender of {self._place.target.spelling} is closed")
         if isinstance(data, Mapping) and not data:
             return
-        batch = ingest(data, **self._options)
-        self._place.check_batch(batch)
-        if self._pending:
-            _check_same(self._pending[0], batch)
-        self._options["like"] = self._options.get("like", batch.schema)
-        # The caller may reuse its arrays.
-        self._pending.append(Batch(batch.schema, tuple(np.array(a) for a in batch.arrays), batch.n_rows))
+        batch = self._shards.take(data, self._pending)  # copies: the caller may reuse its arrays
+        self._pending.append(batch)
         self._pending_rows += batch.n_rows
         if self._pending_rows >= self._rows_per_shard(batch):
             self.flush()
 
-    def _rows_per_shard(self, batch: Batch) -> float:
+    def _rows_per_shard(self, batch: Any) -> float:
         if self._row_budget is not None:
             return self._row_budget
         if self._byte_budget is not None:
-            row_bytes = sum(array.dtype.itemsize for array in batch.arrays)
-            return max(1, self._byte_budget // row_bytes)
+            row_bytes: float = self._shards.row_bytes(batch)
+            return max(1.0, self._byte_budget // max(row_bytes, 1 / 64))
         return float("inf")
 
     def flush(self) -> None:
@@ -177,15 +272,7 @@ class Appender(Uncopyable):
             destinations.append(self._place.new_shard())
             return destinations[-1]
 
-        write_table(
-            _joined(self._pending),
-            make,
-            name=self._place.name.template,
-            statistics=self._statistics,
-            options={},
-            attributes=self._attributes,
-            show_progress=False,
-        )
+        self._shards.write(self._pending, make)
         waiting = self._pending, self._pending_rows
         self._pending, self._pending_rows = [], 0
         self._n_shards += 1

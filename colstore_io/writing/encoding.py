@@ -239,6 +239,8 @@ class EncodedWriter(Uncopyable):
         Columns that may hold nulls besides those whose first rows do.
     storage_options, filesystem
         For URLs. An object store gets one upload, at the end.
+    destination : callable, optional
+        Gives the `Destination` of the bytes, once all options are known to be good; `path` is for messages then.
     **encoder_options
         Of the format's encoder; see `encoder_for`.
 
@@ -267,6 +269,7 @@ class EncodedWriter(Uncopyable):
         nullable: bool | str | Sequence[str] | None = None,
         storage_options: Any = None,
         filesystem: Any = None,
+        destination: Callable[[], Destination] | None = None,
         **encoder_options: Any,
     ) -> None:
         self._closed = True
@@ -284,7 +287,7 @@ class EncodedWriter(Uncopyable):
             self._encoder = encoder_for(self._format, schema, **encoder_options)
         else:
             encoder_for(self._format, Schema(()), **_without_columns(encoder_options))
-        self._destination = _destination(self._target, mode)
+        self._destination = _destination(self._target, mode) if destination is None else destination()
         self._output = AlignedOutput(self._destination.fd)
         self._closed = False
         finalisers.watch(self)
@@ -335,13 +338,14 @@ class EncodedWriter(Uncopyable):
         options: Mapping[str, Any] = {"nullable": self._nullable, "like": self._schema}
         if is_stream(data):
             for batch in ingest_columns_stream(data, **options):
-                self._take(batch)
+                self.take(batch)
                 self._groups.keep()
         else:
-            self._take(ingest_columns(data, **options))
+            self.take(ingest_columns(data, **options))
             self._groups.keep()
 
-    def _take(self, batch: ColumnBatch) -> None:
+    def take(self, batch: ColumnBatch) -> None:
+        """Append rows of the file's schema that stay as they are until the file is closed: they are not copied."""
         if self._encoder is None:
             self._encoder = encoder_for(self._format, batch.schema, **self._options)
             self._schema = batch.schema
@@ -491,5 +495,5 @@ def store_encoded(
         if schema is None:
             writer.write(data)
         else:
-            writer._take(data)  # it is the caller's until the file is closed, and need not be copied
+            writer.take(data)  # it is the caller's until the file is closed, and need not be copied
     return writer.path

@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -22,14 +20,16 @@ from ..errors import CommitConflictError, FormatError, SchemaMismatchError
 from ..fields import Schema
 from ..formats import ShardMeta
 from ..ingest import Batch, ingest
+from ..ingest.variable import ingest_columns
 from ..storage import Location
 from . import manifest
 from .batch_schema import Attributes
-from .encoding import store_encoded
+from .encoding import EncodedWriter
 from .manifest import FileEntry, GenerationManifest
 from .manifest_layout import file_entry, schema_objects
-from .merging import read_sources
+from .members import SUFFIX_OF, format_of_table, member_entries, member_meta, plain_members
 from .publish import Destination, Replacement, Upload, resolve_target
+from .shard_directory import part_name
 from .storing import write_table
 
 __all__ = [
@@ -44,8 +44,6 @@ __all__ = [
 ]
 
 WriteMode = Literal["create", "overwrite", "append"]
-
-SUFFIXES = {"cstore": ".cstore", "columns": ".abcd", "colbin": ".colbin"}
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 """What other tools call the folder of missing values."""
@@ -77,6 +75,10 @@ class GenerationPlan:
     attrs : mapping
     nullable : tuple of str
         Columns of encoded formats that may hold nulls.
+    options : mapping
+        Of the encoder.
+    labels : sequence of str or None
+        What the names of files say besides number and random part, by the number of the partition.
     """
 
     place: Location
@@ -90,6 +92,8 @@ class GenerationPlan:
     rows_per_record: int | None = None
     attrs: Mapping[str, Any] | None = None
     nullable: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    labels: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,8 @@ class Shard:
         Its header; None of formats that tell it themselves.
     size : int
     records : int
+    schema : Schema or None
+        Its columns, where there is no `meta`.
     """
 
     path: str
@@ -115,17 +121,20 @@ class Shard:
     meta: ShardMeta | None
     size: int
     records: int
+    schema: Schema | None = None
 
 
 def plan_generation(
     directory: Any,
     *,
     mode: WriteMode,
-    format: str = "cstore",
+    format: str | None = None,
     storage_options: Any = None,
     filesystem: Any = None,
 ) -> GenerationPlan:
     """Look at a directory, which need not exist, and decide which generation comes next. Nothing is written.
+
+    `format` is by default that of the files that are appended to, else "cstore".
 
     Raises
     ------
@@ -137,8 +146,8 @@ def plan_generation(
     """
     if mode not in ("create", "overwrite", "append"):
         raise ValueError(f"mode must be 'create', 'overwrite' or 'append', got {mode!r}")
-    if format not in SUFFIXES:
-        raise ValueError(f"format must be one of {', '.join(SUFFIXES)}, got {format!r}")
+    if format is not None and format not in SUFFIX_OF:
+        raise ValueError(f"format must be one of {', '.join(SUFFIX_OF)}, got {format!r}")
     target = resolve_target(directory, storage_options=storage_options, filesystem=filesystem)
     if target.local_path is not None:
         if mode == "overwrite" and os.path.realpath(target.local_path) == os.path.realpath(os.getcwd()):
@@ -152,8 +161,11 @@ def plan_generation(
         place = manifest.directory_location(target.local_path)
     else:
         place = manifest.directory_location(directory, storage_options=storage_options, filesystem=filesystem)
+    number = manifest.next_number(
+        place
+    )  # before the look at the newest: who publishes meanwhile takes it too
     newest = manifest.newest_generation(place)
-    members = [] if newest is not None else _members(place)
+    members = [] if newest is not None else plain_members(place)
     if mode == "create" and (
         newest is not None or any(not _OWN_NAME.fullmatch(_base_name(m)) for m in members)
     ):
@@ -169,16 +181,16 @@ def plan_generation(
             manifest.check_table(newest, place.spelling)
             members = manifest.member_locations(newest, place)
             partition_on = newest.partition_on
-            if newest.format != format:
-                raise ValueError(f"the directory holds {newest.format} files, got format={format!r}")
-        elif any(not m.path.endswith(SUFFIXES[format]) for m in members):
-            raise ValueError(f"the directory holds files of another format, got format={format!r}")
-        if members and format == "cstore":
-            like = _meta(members[0]).schema
+        there = format_of_table(newest, members)
+        if format is not None and there not in (None, format):
+            raise ValueError(f"the directory holds {there} files, got format={format!r}")
+        format = there or format
+        if members:
+            like = member_meta(members[0]).schema
     return GenerationPlan(
         place,
-        format,
-        manifest.next_number(place),
+        format or "cstore",
+        number,
         manifest.new_commit_id(),
         base,
         like,
@@ -188,23 +200,6 @@ def plan_generation(
 
 def _base_name(location: Location) -> str:
     return location.path.rstrip("/").rpartition("/")[2]
-
-
-def _members(place: Location) -> list[Location]:
-    try:
-        if place.local_path is not None:
-            return list(storage.resolve(Path(place.local_path)).locations)
-        return list(storage.resolve(place.url, filesystem=place.filesystem()).locations)
-    except FileNotFoundError:
-        return []
-
-
-def _meta(location: Location) -> ShardMeta:
-    file, head = storage.open_file(location)
-    try:
-        return read_sources([file], heads=[head])[0].meta
-    finally:
-        file.close()
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -230,7 +225,8 @@ def write_shard(
         If the data do not fit the columns of the job; nothing was written.
     """
     folder = "".join(f"{_folder(name, value)}/" for name, value in (partition or {}).items())
-    relative = f"{folder}part-{index:05d}-{secrets.token_hex(8)}{SUFFIXES[plan.format]}"
+    label = "" if plan.labels is None else f"{plan.labels[index]}-"
+    relative = folder + part_name(index, SUFFIX_OF[plan.format], label)
     location = plan.place.child(relative)
     if plan.format != "cstore":
         return _write_encoded(plan, data, location, relative, partition)
@@ -251,7 +247,7 @@ def write_shard(
         attributes=Attributes(plan.attrs),
         show_progress=False,
     )
-    meta = _meta(location)
+    meta = member_meta(location)
     return Shard(relative, meta.n_rows, partition, meta, meta.file_size, meta.n_records)
 
 
@@ -275,18 +271,24 @@ def _records(batch: Batch, rows_per_record: int | None) -> Any:
 def _write_encoded(
     plan: GenerationPlan, data: Any, location: Location, relative: str, partition: Mapping[str, Any] | None
 ) -> Shard:
-
     # All shards have the same nullable columns, whichever of them hold nulls.
-    options: dict[str, Any] = {"nullable": list(plan.nullable)} if plan.nullable else {}
+    nullable, like = list(plan.nullable), plan.like
+    if like is not None:  # files of one table may differ in this
+        like = Schema(tuple(replace(f, optional=f.optional or f.name in nullable) for f in like), like.attrs)
+    batch = ingest_columns(data, nullable=nullable if like is None else None, like=like)
+    options = dict(plan.options)
     if plan.rows_per_record is not None:
         options["row_group_size"] = plan.rows_per_record
+    where: dict[str, Any] = {"path": location.path, "filesystem": None}
     if location.local_path is not None:
         os.makedirs(os.path.dirname(location.local_path), exist_ok=True)
-        store_encoded(data, location.local_path, format=plan.format, **options)
+        where["path"] = location.local_path
     else:
-        store_encoded(data, location.path, format=plan.format, filesystem=location.filesystem(), **options)
+        where["filesystem"] = location.filesystem()
+    with EncodedWriter(format=plan.format, schema=batch.schema, **where, **options) as writer:
+        writer.take(batch)
     size, _ = storage.current_token(location)
-    return Shard(relative, len(data), partition, None, size, 1)
+    return Shard(relative, batch.n_rows, partition, None, size, 1, batch.schema)
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -345,6 +347,7 @@ def _generation(plan: GenerationPlan, added: Sequence[Shard]) -> GenerationManif
             raise SchemaMismatchError(
                 f"the shards of this job do not have the same columns: {meta.path} differs from {metas[0].path}"
             )
+    _check_same_columns(added)
     schema: tuple[Mapping[str, Any], ...]
     if base is not None and base.schema:
         schema = base.schema
@@ -371,12 +374,24 @@ def _generation(plan: GenerationPlan, added: Sequence[Shard]) -> GenerationManif
     )
 
 
+def _check_same_columns(added: Sequence[Shard]) -> None:
+    """Raise `SchemaMismatchError` unless the shards of an encoded format have the same columns."""
+    known: tuple[Shard, list[Any]] | None = None
+    for shard in added:
+        if shard.schema is None:
+            continue
+        columns = [
+            (f.name, f.native_dtype.str, (f.logical or "").removeprefix("large_"), f.tz) for f in shard.schema
+        ]
+        if known is None:
+            known = shard, columns
+        elif columns != known[1]:
+            raise SchemaMismatchError(
+                f"the shards of this job do not have the same columns: {shard.path} differs from {known[0].path}"
+            )
+
+
 def _plain_entries(plan: GenerationPlan, schema: Sequence[Mapping[str, Any]]) -> list[FileEntry]:
     """Describe the members of a directory that had no manifest; shards of this job are not among them."""
-    prefix = plan.place.path.rstrip("/") + "/"
-    found = []
-    for location in _members(plan.place):
-        if _OWN_NAME.fullmatch(_base_name(location)):
-            continue  # of this job, or of one that was interrupted
-        found.append(file_entry(_meta(location), location.path.removeprefix(prefix), schema=schema))
-    return found
+    members = plain_members(plan.place)  # but for those of this job, or of one that was interrupted
+    return member_entries(plan.place, [m for m in members if not _OWN_NAME.fullmatch(_base_name(m))], schema)

@@ -11,7 +11,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from .manifest_json import (
     manifest_name,
     new_commit_id,
 )
+from .output import sync
 from .publish import resolve_target, write_small_file
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "check_table",
     "directory_location",
     "generation_of_name",
+    "has_own_name",
     "manifest_name",
     "member_locations",
     "new_commit_id",
@@ -62,6 +64,9 @@ def directory_location(directory: Any, *, storage_options: Any = None, filesyste
 
 
 def _read(location: Location) -> bytes:
+    if location.local_path is not None:
+        with open(location.local_path, "rb", buffering=0) as local:
+            return local.readall()
     file, head = storage.open_file(location)
     try:
         return bytes(head) if len(head) == file.size else bytes(file.read(0, file.size))
@@ -105,9 +110,8 @@ def _generations(directory: Location) -> list[int]:
     names: Iterable[str]
     try:
         if directory.local_path is not None:
-            names = os.listdir(
-                directory.local_path
-            )  # only names count: no question about each of many members
+            # Only names count: no question about each of many members.
+            names = [name for name in os.listdir(directory.local_path) if name.startswith("_colstore-")]
         else:
             names = [entry.name for entry in storage.list_names(directory)]
     except (FileNotFoundError, NotADirectoryError):
@@ -116,18 +120,33 @@ def _generations(directory: Location) -> list[int]:
     return sorted((generation for generation in found if generation is not None), reverse=True)
 
 
-def newest_table(directory: Location) -> GenerationManifest | None:
+def newest_table(directory: Location, listed: Sequence[Location] | None = None) -> GenerationManifest | None:
     """Return the newest complete generation of a directory of shards; None when there is none.
+
+    Parameters
+    ----------
+    listed : sequence of Location, optional
+        Files of the directory as a listing has just found them, manifests among them. Default: list now.
 
     Raises
     ------
     UnsupportedFeatureError
         If it is not understood, or holds N-D variables instead of a table.
     """
-    found = newest_generation(directory)
+    found = newest_generation(directory) if listed is None else _newest_listed(listed)
     if found is not None:
         check_table(found, directory.child(found.name).spelling)
     return found
+
+
+def _newest_listed(listed: Sequence[Location]) -> GenerationManifest | None:
+    numbers = {generation_of_name(location.path.rpartition("/")[2]): location for location in listed}
+    for number in sorted((n for n in numbers if n is not None), reverse=True):
+        try:
+            return read_generation(numbers[number])
+        except (IncompleteManifestError, FileNotFoundError):
+            continue
+    return None
 
 
 def check_table(generation: GenerationManifest, path: str) -> None:
@@ -162,11 +181,25 @@ def member_locations(generation: GenerationManifest, place: Location) -> list[Lo
 # Publishing
 
 
-def publish(directory: Location, generation: GenerationManifest) -> Location:
+def publish(
+    directory: Location,
+    generation: GenerationManifest,
+    *,
+    checked: bool = False,
+    before_name: Callable[[int], None] = sync,
+) -> Location:
     """Create the manifest of a generation, exclusively.
 
     The target is read back after any error: our own commit id means that an earlier try had arrived
     (integrations.md 2.4 step 4).
+
+    Parameters
+    ----------
+    checked : bool
+        The caller has read the newest generation, and understood it.
+    before_name : callable
+        On this machine: makes the descriptor that it is given durable, and all that the manifest names. Called before
+        the manifest has its name.
 
     Returns
     -------
@@ -182,12 +215,13 @@ def publish(directory: Location, generation: GenerationManifest) -> Location:
     UnsupportedFeatureError
         The newest generation is not understood, so none can follow it; nothing was written.
     """
-    newest_generation(directory)
+    if not checked:
+        newest_generation(directory)
     data = generation.to_bytes()
     location = directory.child(generation.name)
     try:
         if location.local_path is not None:
-            write_small_file(location.local_path, data, exclusive=True)
+            write_small_file(location.local_path, data, exclusive=True, before_name=before_name)
         else:
             storage.write_object(location, [data], exclusive=True)
     except Exception as exc:
@@ -215,6 +249,11 @@ def _conflict(location: Location, by: str) -> CommitConflictError:
 # Vacuum
 
 _OWN_DATA_FILE = re.compile(r"part-[0-9]+-[^.]+\..+", re.ASCII)
+
+
+def has_own_name(path: str) -> bool:
+    """Tell whether a data file has a name that its writer drew, and that nobody writes a second time."""
+    return _OWN_DATA_FILE.fullmatch(path.rpartition("/")[2]) is not None
 
 
 def vacuum(

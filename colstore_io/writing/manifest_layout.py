@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FormatError
-from ..fields import PhysicalColumn
+from ..fields import PhysicalColumn, Schema
 from ..formats import ShardMeta, Statistics
 from ..formats.cstore.extras import schema_from_columns
 from ..formats.cstore.footer import decode_statistics, encode_statistics, statistics_entries
@@ -22,7 +22,7 @@ from ..formats.cstore.manifest import physical_columns
 from ..formats.cstore.records import BODY_ALIGNMENT, RECORD_HEADER_SIZE
 from .manifest_json import FileEntry, GenerationManifest
 
-__all__ = ["file_entry", "schema_objects", "shard_meta"]
+__all__ = ["file_entry", "schema_objects", "shard_meta", "shard_metas"]
 
 
 def schema_objects(meta: ShardMeta) -> tuple[Mapping[str, Any], ...]:
@@ -37,7 +37,7 @@ def file_entry(
     schema: Sequence[Mapping[str, Any]],
     partition: Mapping[str, Any] | None = None,
 ) -> FileEntry:
-    """Describe a `.cstore` file.
+    """Describe a data file. Of a `.cstore` file the entry tells all that its header does; others are opened to be read.
 
     Parameters
     ----------
@@ -48,6 +48,8 @@ def file_entry(
         Column objects of the manifest; a file that has others carries its own.
     partition : mapping, optional
     """
+    if meta.format != "cstore":
+        return FileEntry(path, meta.file_size, 1, meta.n_rows, None, partition)
     layout: dict[str, Any] = {
         "version": meta.layout,
         "rows": _run_lengths(meta.record_rows),
@@ -75,13 +77,44 @@ def _run_lengths(rows: NDArray[np.int64]) -> list[list[int]]:
     ]
 
 
-def shard_meta(entry: FileEntry, manifest: GenerationManifest, *, path: str) -> ShardMeta | None:
+def shard_metas(manifest: GenerationManifest, paths: Sequence[str]) -> list[ShardMeta] | None:
+    """Return what the headers of all data files say, from the manifest alone; None when it does not tell.
+
+    Raises
+    ------
+    FormatError
+        If an entry contradicts itself.
+    """
+    if manifest.format != "cstore" or any(entry.layout is None for entry in manifest.files):
+        return None
+    common: tuple[tuple[PhysicalColumn, ...], Schema] | None = None
+    metas = []
+    for entry, path in zip(manifest.files, paths, strict=True):
+        shared = entry.layout is not None and "columns" not in entry.layout
+        meta = shard_meta(entry, manifest, path=path, known=common if shared else None)
+        if meta is None:
+            return None
+        if shared:
+            common = meta.columns, meta.schema
+        metas.append(meta)
+    return metas
+
+
+def shard_meta(
+    entry: FileEntry,
+    manifest: GenerationManifest,
+    *,
+    path: str,
+    known: tuple[tuple[PhysicalColumn, ...], Schema] | None = None,
+) -> ShardMeta | None:
     """Return what the header of a data file says, from its entry alone; None when the entry does not tell.
 
     Parameters
     ----------
     path : str
         The data file as the user spells it, for messages.
+    known : tuple of columns and schema, optional
+        What another file with the columns of the manifest has, to be shared.
 
     Raises
     ------
@@ -107,7 +140,7 @@ def shard_meta(entry: FileEntry, manifest: GenerationManifest, *, path: str) -> 
         isinstance(o, dict) and {"name", "dtype"} <= o.keys() for o in objects
     ):
         raise refuse("has no array of column objects")
-    columns = physical_columns(objects, path=path)
+    columns = physical_columns(objects, path=path) if known is None else known[0]
     row_bytes = sum(column.itemsize for column in columns)
     begin, end = layout.get("begin"), layout.get("end")
     if not _is_offset(begin, entry.size) or not _is_offset(end, entry.size):
@@ -129,7 +162,7 @@ def shard_meta(entry: FileEntry, manifest: GenerationManifest, *, path: str) -> 
         layout=version,
         path=path,
         columns=columns,
-        schema=schema_from_columns(columns, path=path).schema,
+        schema=schema_from_columns(columns, path=path).schema if known is None else known[1],
         record_rows=rows,
         body_start=start[:-1].astype(np.int64),
         committed_end=int(end),

@@ -18,10 +18,9 @@ import numpy as np
 
 from ..errors import FormatError, SchemaMismatchError
 from ..fields import Schema
-from ..formats.colbin.encoder import FrameBounds, header_of, storable
+from ..formats.colbin.encoder import FrameStatistics, header_of, storable
 from ..formats.colbin.layout import RecordColumn, list_columns
 from ..formats.colbin.log import (
-    Bounds,
     Frames,
     LogHeader,
     check_frames,
@@ -105,7 +104,7 @@ class LogWriter(Uncopyable):
             if header is None:
                 raise FormatError("the file is empty, and no types were given for a new log", path=self.path)
             self._table = log_table(header, None, self.path)
-            self._bounds = FrameBounds(self._table.columns)
+            self._statistics = FrameStatistics(self._table.columns)
             text = header.to_bytes()
             os.ftruncate(self._file.fd, 0)
             _write_at(self._file.fd, 0, [text])
@@ -120,12 +119,12 @@ class LogWriter(Uncopyable):
                 raise SchemaMismatchError(f"{self.path} holds messages of other types; nothing was written")
             self._header = found
             self._table = log_table(found, None, self.path)
-            self._bounds = FrameBounds(self._table.columns)
+            self._statistics = FrameStatistics(self._table.columns)
             keep = len(frames.size) if frames.indexed else _whole(file, frames)
         self._end = int(frames.offset[keep]) if keep < len(frames.size) else frames.end
         self._sizes = frames.size[:keep].tolist()
         self._rows = frames.rows[:keep].tolist()
-        self._bounds.add_known(frames.bounds, keep)
+        self._statistics.add_known(frames.bounds, frames.nulls, keep)
         if self._end < size:
             # Before anything is written: the rest of an index behind a new message would look like one.
             os.ftruncate(self._file.fd, self._end)
@@ -190,7 +189,7 @@ class LogWriter(Uncopyable):
             field = choose_list(self.section, self._table.field)
             rows = find_list(message, 1, len(message), k8, self.section, field).rows
         self._append(bytes(message), rows)
-        self._bounds.add(None)
+        self._statistics.add(None)
 
     def write_table(self, data: Any) -> None:
         """Append the rows of a table as one message: Arrow, pandas, a structured array, a mapping of columns.
@@ -214,7 +213,7 @@ class LogWriter(Uncopyable):
         columns = list_columns(self.section, 1).columns
         sources = [column_source(c.name, _storable(given[c.name], c), like=c) for c in columns]
         self._append(b"\xd0" + encode_rows(self.section, sources), sources[0].rows)
-        self._bounds.add(sources)
+        self._statistics.add(sources)
 
     def _append(self, message: bytes | memoryview, rows: int | None) -> None:
         frame = encode_frame(message, rows, compress=self._compress)
@@ -240,9 +239,16 @@ class LogWriter(Uncopyable):
         try:
             os.fsync(self._file.fd)
             size, rows = np.array(self._sizes, np.int64), np.array(self._rows, np.int64)
-            bounds: dict[int, Bounds] = self._bounds.arrays()
             offset = self._end - int(size.sum()) + np.cumsum(size) - size
-            _write_at(self._file.fd, self._end, [encode_index(Frames(offset, size, rows, self._end, bounds))])
+            frames = Frames(
+                offset,
+                size,
+                rows,
+                self._end,
+                self._statistics.bounds(),
+                nulls=self._statistics.nulls(),
+            )
+            _write_at(self._file.fd, self._end, [encode_index(frames)])
             os.fsync(self._file.fd)
         finally:
             self._finaliser()

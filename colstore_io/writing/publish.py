@@ -149,8 +149,15 @@ def publish_new(temporary: str, target: str) -> None:
         os.replace(temporary, target)
 
 
-def write_small_file(target: str, data: bytes, *, exclusive: bool) -> None:
+def write_small_file(
+    target: str, data: bytes, *, exclusive: bool, before_name: Callable[[int], None] = sync
+) -> None:
     """Write `data` aside, sync, and give it the name `target`; with `exclusive` only if that is free.
+
+    Parameters
+    ----------
+    before_name : callable
+        Makes the descriptor that it is given durable, and whatever else must be so before `target` appears.
 
     Raises
     ------
@@ -162,7 +169,7 @@ def write_small_file(target: str, data: bytes, *, exclusive: bool) -> None:
     try:
         try:
             write_at(fd, [memoryview(data)], 0)
-            sync(fd)
+            before_name(fd)
         finally:
             os.close(fd)
         if exclusive:

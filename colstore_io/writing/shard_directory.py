@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,18 +16,26 @@ import numpy as np
 
 from .. import storage
 from ..errors import CommitConflictError, FormatError, SchemaMismatchError
-from ..formats import ShardMeta
 from ..ingest import Batch
 from ..storage import Location
 from . import manifest
 from .batch_schema import check_columns
 from .locks import DirectoryLock
 from .manifest_layout import file_entry
-from .merging import read_sources
+from .members import SUFFIX_OF, format_of_name, format_of_table, member_meta, plain_members
 from .publish import Destination, Replacement, Upload, resolve_target
 from .uncopyable import Uncopyable
 
-__all__ = ["ShardDirectory", "ShardName"]
+__all__ = ["DEFAULT_STEM", "ShardDirectory", "ShardName", "part_name", "remove_file"]
+
+DEFAULT_STEM = "shard_{index:05d}"
+
+_PART = re.compile(r"part-([0-9]+)-", re.ASCII)
+
+
+def part_name(index: int, suffix: str, label: str = "") -> str:
+    """Return a name that nobody else draws, of the pattern that `manifest.vacuum` knows as ours."""
+    return f"part-{index:05d}-{label}{secrets.token_hex(8)}{suffix}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +45,8 @@ class ShardName:
     Raises
     ------
     ValueError
-        If the name does not end in ``.cstore``, begins with ``_`` or ``.`` (such files are no members, cstore.md
-        10.1), holds a path separator, or has a field other than ``index``.
+        If the name does not end like a data file (``.cstore``, ``.abcd``, ``.colbin``), begins with ``_`` or ``.``
+        (such files are no members, cstore.md 10.1), holds a path separator, or has a field other than ``index``.
     """
 
     template: str
@@ -45,8 +54,10 @@ class ShardName:
     def __post_init__(self) -> None:
         if not isinstance(self.template, str):
             raise TypeError(f"a shard name must be a string, got {self.template!r}")
-        if not self.template.endswith(".cstore"):
-            raise ValueError(f"a shard name must end in .cstore, got {self.template!r}")
+        if format_of_name(self.template) is None:
+            raise ValueError(
+                f"a shard name must end in {', '.join(SUFFIX_OF.values())}, got {self.template!r}"
+            )
         if self.template.startswith(("_", ".")):
             raise ValueError(
                 f"names that begin with '_' or '.' are no members of a dataset, got {self.template!r}"
@@ -67,6 +78,13 @@ class ShardName:
                 )
             if fields and self.next_index([example]) != index + 1:
                 raise ValueError(f"{self.template!r} must write its index in decimal digits")
+
+    @property
+    def format(self) -> str:
+        """The format that the suffix tells."""
+        found = format_of_name(self.template)
+        assert found is not None
+        return found
 
     @property
     def literal(self) -> bool:
@@ -90,10 +108,40 @@ class ShardName:
 
 
 class ShardDirectory(Uncopyable):
-    """A directory under its lock: what is in it, and how one more shard gets in. Owned by one append or appender."""
+    """A directory under its lock: what is in it, and how one more shard gets in. Owned by one append or appender.
 
-    def __init__(self, directory: Any, name: str, storage_options: Any, filesystem: Any) -> None:
-        self.name = ShardName(name)
+    Parameters
+    ----------
+    directory : path or URL
+        Made if it does not exist.
+    name : str or None
+        See `ShardName`. None: ``shard_00000`` and so on. Files of encoded formats in a directory with a manifest are
+        then called ``part-<number>-<random>`` as those of other commits are, so that `vacuum` knows them as ours
+        once a compaction has replaced them.
+    format : str, optional
+        Must be the format of the files that there are. Default: that one, else what `name` tells, else "cstore".
+
+    Raises
+    ------
+    ValueError
+        If names, or files of another format, contradict `format`.
+    WriterLockedError
+        If another writer holds the directory.
+    """
+
+    def __init__(
+        self,
+        directory: Any,
+        name: str | None,
+        storage_options: Any,
+        filesystem: Any,
+        format: str | None = None,
+    ) -> None:
+        if format is not None and format not in SUFFIX_OF:
+            raise ValueError(f"format must be one of {', '.join(map(repr, SUFFIX_OF))}, got {format!r}")
+        given = None if name is None else ShardName(name)
+        if given is not None and format is not None and given.format != format:
+            raise ValueError(f"the name {name!r} is that of a {given.format} file, and format={format!r}")
         self.target = resolve_target(directory, storage_options=storage_options, filesystem=filesystem)
         self.place = manifest.directory_location(
             directory, storage_options=storage_options, filesystem=filesystem
@@ -103,32 +151,24 @@ class ShardDirectory(Uncopyable):
             os.makedirs(self.target.local_path, exist_ok=True)
             self._lock = DirectoryLock(self.target.local_path)
         try:
-            self.first = self._first_shard()
+            generation = manifest.newest_table(self.place)
+            if generation is not None:
+                members = manifest.member_locations(generation, self.place)
+            else:
+                members = plain_members(self.place)
+            asked = format if given is None else given.format
+            self.format = format_of_table(generation, members) or asked or "cstore"
+            if asked not in (None, self.format):
+                raise ValueError(
+                    f"{self.target.spelling} holds {self.format} files, and {asked} files do not go among them; "
+                    f"leave {'format' if given is None else 'name'} out"
+                )
+            self.first = member_meta(members[0]) if members else None
         except BaseException:
             self.release()
             raise
-
-    def _first_shard(self) -> ShardMeta | None:
-        generation = manifest.newest_table(self.place)
-        if generation is not None:
-            members = manifest.member_locations(generation, self.place)
-        else:
-            try:
-                members = list(self._members())
-            except FileNotFoundError:  # an object store has no empty directories
-                members = []
-        if not members:
-            return None
-        file, head = storage.open_file(members[0])
-        try:
-            return read_sources([file], heads=[head])[0].meta
-        finally:
-            file.close()
-
-    def _members(self) -> Sequence[Location]:
-        if self.target.local_path is not None:
-            return storage.resolve(Path(self.target.local_path)).locations
-        return storage.resolve(self.place.url, filesystem=self.place.filesystem()).locations
+        self._unique = given is None and generation is not None and self.format != "cstore"
+        self.name = given or ShardName(DEFAULT_STEM + SUFFIX_OF[self.format])
 
     def _names(self) -> list[str]:
         if self.target.local_path is not None:
@@ -140,6 +180,9 @@ class ShardDirectory(Uncopyable):
 
     def _next_location(self) -> Location:
         names = self._names()
+        if self._unique:
+            taken = [int(found.group(1)) for found in map(_PART.match, names) if found is not None]
+            return self.place.child(part_name(max(taken, default=-1) + 1, SUFFIX_OF[self.format]))
         name = self.name.name(self.name.next_index(names))
         if name in names:
             raise FileExistsError(17, "the directory has a shard of this name", name)
@@ -169,25 +212,21 @@ class ShardDirectory(Uncopyable):
             assert isinstance(destination, Replacement)
             location = self.place.child(os.path.basename(destination.target))
         name = os.path.basename(location.path)
+        number = manifest.next_number(self.place)  # taken first: who publishes from now on takes this one too
         try:
             generation = manifest.newest_table(self.place)
         except FormatError:
             with contextlib.suppress(OSError):
-                _remove(location)
+                remove_file(location)
             raise
         if generation is not None:
-            file, head = storage.open_file(location)
-            try:
-                meta = read_sources([file], heads=[head])[0].meta
-            finally:
-                file.close()
-            entry = file_entry(meta, name, schema=generation.schema)
-            following = generation.successor([entry], generation=manifest.next_number(self.place))
+            entry = file_entry(member_meta(location), name, schema=generation.schema)
+            following = generation.successor([entry], generation=number)
             try:
                 manifest.publish(self.place, following)
             except (CommitConflictError, FormatError):
                 with contextlib.suppress(OSError):
-                    _remove(location)
+                    remove_file(location)
                 raise
         if self.target.local_path is not None:
             return Path(self.target.spelling) / name
@@ -220,7 +259,8 @@ def _shown(columns: Sequence[tuple[str, str]]) -> str:
     return f"[{text}{', ...' if len(columns) > 20 else ''}]"
 
 
-def _remove(location: Location) -> None:
+def remove_file(location: Location) -> None:
+    """Remove a data file."""
     if location.local_path is not None:
         os.unlink(location.local_path)
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,8 @@ from ..storage import ByteFile
 from .appender import DEFAULT_NAME, Appender, ingest_options
 from .batch_schema import Attributes, batch_columns
 from .compaction import concat_files, copy_file, finishing, merged_schema, same_target, write_concatenation
+from .encoded_shards import check_encoded_options, write_encoded_shard
+from .members import format_of_name
 from .merging import SourceFile, open_sources, read_sources
 from .progress import check_batch_size
 from .publish import Destination, Target
@@ -32,7 +34,8 @@ def append(
     directory: str | os.PathLike[str],
     data: Any,
     *,
-    name: str = DEFAULT_NAME,
+    name: str | None = None,
+    format: str | None = None,
     statistics: bool = False,
     strings: Literal["unicode", "bytes"] = "unicode",
     string_width: Mapping[str, int] | None = None,
@@ -44,6 +47,8 @@ def append(
     column_attrs: Mapping[str, Mapping[str, Any]] | None = None,
     storage_options: Any = None,
     filesystem: Any = None,
+    open_table: Callable[..., Any] | None = None,
+    **encoder_options: Any,
 ) -> Path | str:
     """Write `data` as one new shard of a directory.
 
@@ -52,16 +57,23 @@ def append(
     directory : path or URL
         Made if it does not exist. Its lock is held for the duration (object stores have none).
     data : table, stream, path, or open reader or dataset
-        Anything that `store` takes. What is backed by one file is copied byte for byte, several files become one
-        record.
-    name : str
-        File name, or a template with an ``{index}`` field: the next number is used.
+        Anything that `store` takes. Among `.cstore` files, what is backed by one of them is copied byte for byte,
+        several become one record.
+    name : str, optional
+        File name, or a template with an ``{index}`` field: the next number is used. Default: ``shard_00000`` and so on
+        with the suffix of the format, or, of encoded formats in a directory with a manifest, a name of its own.
+    format : {"cstore", "columns", "colbin"}, optional
+        Default: that of the files that there are, else what `name` says, else "cstore".
     statistics : bool
         Add smallest and largest value per record and column. Files are rewritten as one record then.
     strings, string_width, nullable
         How values become columns; see `ingest.ingest`. An existing first shard decides over all of it.
     batch_size, show_progress, compact, attrs, column_attrs
-        As in `store`.
+        As in `store`. Like `statistics`, `strings` and `string_width` of `.cstore` files alone.
+    open_table : callable, optional
+        Opens a path that is not that of a `.cstore` file, or that of one among files of another format.
+    **encoder_options
+        Of an encoded format: ``row_group_size``, ``compression``, ...; see `encoding.encoder_for`.
 
     Returns
     -------
@@ -75,14 +87,14 @@ def append(
     FileExistsError
         If `name` is no template and exists.
     ValueError
-        If `name` is no shard name, or the directory would be appended to itself.
+        If `name` is no shard name, the directory holds another format, or it would be appended to itself.
     WriterLockedError
         If another writer holds the directory.
     CommitConflictError
         If another writer published the next generation of a directory with manifests; nothing was added.
     """
     batch_size = check_batch_size(batch_size)
-    place = ShardDirectory(directory, name, storage_options, filesystem)
+    place = ShardDirectory(directory, name, storage_options, filesystem, format)
     destinations: list[Destination] = []
 
     def make() -> Destination:
@@ -90,7 +102,33 @@ def append(
         return destinations[-1]
 
     try:
+        cstore = {
+            "statistics": statistics,
+            "strings": strings,
+            "string_width": string_width,
+            "attrs": attrs,
+            "column_attrs": column_attrs,
+            "compact": compact,
+        }
+        check_encoded_options(place.format, cstore, encoder_options)
         with contextlib.ExitStack() as stack:
+            if open_table is not None and _must_be_opened(data, place.format):
+                data = stack.enter_context(
+                    open_table(data, storage_options=storage_options, filesystem=filesystem)
+                )
+            if place.format != "cstore":
+                _refuse_own_files(data, place)
+                write_encoded_shard(
+                    data,
+                    make,
+                    path=place.target.spelling,
+                    kind=place.format,
+                    first=None if place.first is None else place.first.schema,
+                    where="" if place.first is None else place.first.path,
+                    nullable=nullable,
+                    options=encoder_options,
+                )
+                return place.published(destinations[-1])
             sources = _file_sources(data, stack, storage_options, filesystem)
             if sources is not None:
                 _append_files(place, sources, make, statistics, show_progress)
@@ -112,6 +150,31 @@ def append(
         place.release()
 
 
+def _must_be_opened(data: Any, kind: str) -> bool:
+    """Tell whether `data` names files whose bytes cannot be copied into a file of format `kind`."""
+    if not isinstance(data, (str, os.PathLike)):
+        return False
+    return kind != "cstore" or format_of_name(os.fspath(data).lower()) not in (None, "cstore")
+
+
+def _refuse_own_files(data: Any, place: ShardDirectory) -> None:
+    if hasattr(data, "readable_source") and hasattr(data, "paths"):
+        _refuse_self(data.readable_source().files, place)
+
+
+def _refuse_self(files: Iterable[ByteFile], place: ShardDirectory) -> None:
+    """Raise `ValueError` if one of `files` lies in the directory that they are to be appended to."""
+    for file in files:
+        location = file.location
+        if location is None:
+            continue
+        parent = location.parent()
+        if same_target(Target("", parent.local_path, parent), place.target):
+            raise ValueError(
+                f"cannot append {place.target.spelling} to itself: {location.spelling} is one of its files"
+            )
+
+
 def _file_sources(
     data: Any, stack: contextlib.ExitStack, storage_options: Any, filesystem: Any
 ) -> list[SourceFile] | None:
@@ -124,10 +187,11 @@ def _file_sources(
             raise ValueError(f"nothing to append: {os.fspath(data)!r} holds no files")
         return sources
     if hasattr(data, "readable_source") and hasattr(data, "paths"):  # a reader or dataset of a higher floor
-        files: Sequence[ByteFile] = data.readable_source().files
+        source = data.readable_source()
+        files: Sequence[ByteFile] = source.files
         if not files:
             raise ValueError("nothing to append: the dataset has no files")
-        return read_sources(files)
+        return read_sources(files) if source.plan.format == "cstore" else None
     return None
 
 
@@ -138,15 +202,7 @@ def _append_files(
     statistics: bool,
     show_progress: bool | None,
 ) -> None:
-    for source in sources:
-        location = source.file.location
-        if location is None:
-            continue
-        parent = location.parent()
-        if same_target(Target("", parent.local_path, parent), place.target):
-            raise ValueError(
-                f"cannot append {place.target.spelling} to itself: {location.spelling} is one of its files"
-            )
+    _refuse_self((source.file for source in sources), place)
     first = place.first
     schema = merged_schema([source.meta for source in sources])
     copied = len(sources) == 1 and not statistics and sources[0].meta.layout == "C"

@@ -22,6 +22,11 @@ def test_axis_knows_its_chunks(own):
     assert axis.edges().tolist() == edges.tolist()
     assert [axis.chunk_of(i) for i in range(axis.length)] == np.repeat(np.arange(len(own)), own).tolist()
     assert axis.chunk_of(np.arange(axis.length)).tolist() == np.repeat(np.arange(len(own)), own).tolist()
+    for index in range(axis.length):
+        number, first, length = axis.chunk_at(index)
+        assert (number, first, length) == (axis.chunk_of(index), edges[number], own[number])
+    with pytest.raises(IndexError):
+        Axis(((1, 1), (2, 2))).chunk_at(5)
     uniform = len(set(own[:-1])) <= 1 and own[-1] <= own[0]
     assert axis.uniform == (own[0] if uniform else 0)
 

@@ -164,6 +164,30 @@ def test_reductions_are_computed_where_columns_are_read(data, how):
         assert getattr(df.text, how)().compute() == getattr(frame.text, how)()
 
 
+@pytest.mark.parametrize("ending", [".colbin", ".abcd"])
+def test_counts_are_those_that_files_have_of_their_nulls(tmp_path, monkeypatch, ending):
+    from colstore_io.integrations import _dask_reduce
+
+    frame = pd.DataFrame(
+        {
+            "i": pd.array([None if n % 7 == 0 else n for n in range(300)], dtype="Int64"),
+            "s": pd.array([None if n % 5 == 0 else str(n) for n in range(300)], dtype="string"),
+            "n": np.arange(300),
+            "x": [np.nan if n % 3 == 0 else n / 2 for n in range(300)],
+        }
+    )
+    for part in range(3):
+        cs.store(frame.iloc[100 * part : 100 * part + 100], tmp_path / f"{part}{ending}")
+    df = read_colstore(str(tmp_path / f"*{ending}"), aggregate_files=False)
+    assert df.x.count().compute() == frame.x.count()  # NaN is no value either: the column is read
+    with monkeypatch.context() as patch:
+        patch.setattr(_dask_reduce, "read_fields", None)
+        pd.testing.assert_series_equal(df[["i", "s", "n"]].count().compute(), frame[["i", "s", "n"]].count())
+        assert df.s.count().compute() == 240
+        assert df.partitions[1].i.count().compute() == frame.i[100:200].count()
+    assert df[df.n > 10].s.count().compute() == frame[frame.n > 10].s.count()
+
+
 def test_categories_are_those_of_the_values(data):
     path, frame = data
     df = read_colstore(path, categories=["text", "note"], blocksize=block_of(path))
@@ -313,6 +337,11 @@ def test_task_descriptors_are_small(tmp_path):
         assert n_segments == 200
         few = len(pickle.dumps(ds.source.restrict(0, 1, ds.columns)))
         assert len(pickle.dumps(ds.source)) - few <= 40 * n_segments + 6 * n_segments * len(ds.columns)
+    ten = read_colstore(tmp_path / "w.abcd", columns=[f"c{i:02}" for i in range(10)], blocksize=None)
+    task = pickle.dumps(ten.expr.part(7))
+    assert (
+        len(task) - task.count(str(tmp_path).encode()) * len(str(tmp_path)) < 1024
+    )  # a segment of ten columns
     ((part),) = _parts(read_colstore(tmp_path / "w.abcd", columns=["c03", "text"]))
     assert len(pickle.dumps(part)) <= 1500 + 40 * n_segments + 6 * n_segments * 2
 

@@ -14,6 +14,7 @@ import pytest
 from servers import CountingFileSystem, new_store
 
 import colstore_io as cs
+from colstore_io.errors import SchemaMismatchError
 from colstore_io.integrations import _dask_write
 from colstore_io.integrations.dask import read_colstore, to_colstore
 from colstore_io.writing import generations, manifest
@@ -315,6 +316,94 @@ def test_arguments_are_checked_at_once(tmp_path, frame):
     assert not out.exists()
 
 
+def test_names_of_users_are_part_of_the_names_of_files(tmp_path, frame):
+    out = tmp_path / "out"
+    ddf = dd.from_pandas(frame, npartitions=3)
+    to_colstore(ddf, out, name_function=lambda i: f"day{i}.cstore")
+    names = sorted(name for name in os.listdir(out) if name.endswith(".cstore"))
+    assert [name.rpartition("-")[0] for name in names] == [
+        "part-00000-day0",
+        "part-00001-day1",
+        "part-00002-day2",
+    ]
+    to_colstore(ddf, out, name_function=lambda i: f"day{i}", overwrite=True)  # no file is written over
+    assert len([name for name in os.listdir(out) if name.endswith(".cstore")]) == 6
+    assert sorted(cs.vacuum(out, older_than_seconds=0)) == names
+    assert len(read(out)) == N
+    for function, error, message in [
+        (lambda i: "same", ValueError, "several"),
+        (lambda i: f"a/{i}", ValueError, "letters"),
+        (lambda i: i, TypeError, "text"),
+    ]:
+        with pytest.raises(error, match=message):
+            to_colstore(ddf, tmp_path / "other", name_function=function)
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"engine": "pyarrow"}, "leave it out"),
+        ({"write_metadata_file": True}, "manifest"),
+        ({"custom_metadata": {"a": "b"}}, "use attrs="),
+        ({"schema": None}, "df.astype"),
+        ({"ignore_divisions": True}, "leave it out"),
+        ({"index": False}, "use write_index"),
+        ({"partition_cols": ["k"]}, "use partition_on"),
+        ({"row_group_size": 5}, "use rows_per_record"),
+        ({"compression": "zstd"}, "format='columns'"),
+        ({"colour": 3}, "colour"),
+        ({"format": "columns", "colour": 3}, "options are"),
+        ({"format": "columns", "attrs": {"a": 1}}, "attrs="),
+        ({"format": "colbin", "string_width": {"s": 3}}, "string_width="),
+    ],
+)
+def test_options_of_other_writers_are_refused_with_what_to_use(tmp_path, frame, options, message):
+    with pytest.raises(TypeError, match=message):
+        to_colstore(frame, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_options_of_the_encoder_go_through(tmp_path, frame):
+    frame = frame.drop(columns=["t", "d", "c"])
+    for compression in ("none", "zstd"):
+        to_colstore(frame, tmp_path / compression, format="columns", compression=compression)
+        pd.testing.assert_frame_equal(
+            read(tmp_path / compression).reset_index(drop=True),
+            read(tmp_path / "none").reset_index(drop=True),
+        )
+    sizes = [sum(p.stat().st_size for p in (tmp_path / c).glob("*.abcd")) for c in ("none", "zstd")]
+    assert sizes[1] < sizes[0]
+
+
+@pytest.mark.parametrize("kind", ["columns", "colbin"])
+def test_appends_take_the_format_of_the_table_and_check_columns_first(tmp_path, kind):
+    out = tmp_path / "out"
+    frame = pd.DataFrame({"x": np.arange(6), "s": list("abcdef")})
+    ddf = dd.from_pandas(frame, npartitions=2)
+    to_colstore(ddf, out, format=kind)
+    to_colstore(ddf, out, append=True)
+    assert read(out).x.tolist() == [*range(6), *range(6)]
+    before = sorted(os.listdir(out))
+    for bad in (ddf[["x"]], ddf.assign(z=1), ddf.assign(x=ddf.x * 0.5), ddf.assign(s=ddf.x)):
+        with pytest.raises(SchemaMismatchError):
+            to_colstore(bad, out, append=True)
+    with pytest.raises(ValueError, match="holds"):
+        to_colstore(ddf, out, append=True, format="cstore")
+    assert sorted(os.listdir(out)) == before
+
+
+@pytest.mark.parametrize("kind", ["columns", "colbin", "cstore"])
+def test_files_of_a_directory_without_a_manifest_are_appended_to(tmp_path, kind):
+    out = tmp_path / "out"
+    frame = pd.DataFrame({"x": np.arange(6), "s": list("abcdef")})
+    cs.append(out, frame, format=kind)
+    to_colstore(dd.from_pandas(frame, npartitions=2), out, append=True)
+    assert read(out).x.tolist() == [*range(6), *range(6)]
+    with cs.open(out) as table:
+        assert table.n_rows == 12
+
+
 # ----------------------------------------------------------------------------------------------------------
 # Folders
 
@@ -413,7 +502,7 @@ def test_columns_files_are_written_read_filtered_and_reduced(tmp_path, frame):
     again = to_colstore(ddf, tmp_path / "out", mode="append", format="columns")
     assert again.n_rows == 2 * N
     with pytest.raises(ValueError, match="format"):
-        to_colstore(ddf, tmp_path / "out", mode="append")
+        to_colstore(ddf, tmp_path / "out", mode="append", format="cstore")
 
 
 def test_logs_of_messages_are_written_and_read(tmp_path, frame):

@@ -32,6 +32,7 @@ typedef struct {
   int64_t n_columns, bad, turn;
   int threads, isa, failed;
   struct encoded_parts *encoded; /* of kernels of encoded formats */
+  struct grid_parts *grid;
 } work;
 
 static uint64_t seed = 88172645463325252u;
@@ -235,6 +236,10 @@ static int wrong_records(const work *w) {
 }
 
 #include "driver_encoded.h"
+#include "driver_grid.h"
+#include "driver_records.h"
+/* After the kernels that it damages. */
+#include "driver_damaged.h"
 
 /* ---- which kernels there are ------------------------------------------------------------------------------ */
 
@@ -244,7 +249,7 @@ typedef struct {
   int uniform, sorted;
   void (*run)(work *);
   int (*wrong)(const work *);
-  void (*stream)(part *); /* encoded formats: makes the stream of a part */
+  void (*prepare)(work *); /* instead of columns and masks: what formats and grids work on */
 } kernel;
 
 static const kernel KERNELS[] = {
@@ -260,14 +265,40 @@ static const kernel KERNELS[] = {
     {"copy_strided", 500, 0, 0, copy_strided, wrong_steps, NULL},
     {"copy_runs", 0, 0, 0, copy_runs, wrong_copies, NULL},
     {"interleave", 0, 0, 0, interleave, wrong_records, NULL},
-    {"delta_decode", 0, 0, 0, delta_decode_run, wrong_values, delta_stream},
-    {"bit_unpack", 0, 0, 0, unpack_run, wrong_codes, packed_stream},
-    {"inflate", 0, 0, 0, inflate_run, wrong_bytes, deflate_stream},
-    {"length_prefix", 0, 0, 0, prefix_run, wrong_texts, prefixed_stream},
-    {"column_encode", 0, 0, 0, column_encode_run, wrong_columns, no_stream},
-    {"column_decode", 0, 0, 0, column_decode_run, wrong_values, column_stream},
-    {"token_decode", 0, 0, 0, tokens_run, wrong_tokens, no_stream},
-    {"damaged", 0, 0, 0, damaged_run, nothing_wrong, prefixed_stream},
+    {"delta_decode", 0, 0, 0, delta_decode_run, wrong_values, delta_stream_of_parts},
+    {"delta_encode", 0, 0, 0, delta_encode_run, wrong_deltas, no_stream_of_parts},
+    {"bit_unpack", 0, 0, 0, unpack_run, wrong_codes, packed_stream_of_parts},
+    {"bit_pack", 0, 0, 0, pack_run, wrong_packing, no_stream_of_parts},
+    {"dictionary", 0, 0, 0, dictionary_run, wrong_words, no_stream_of_parts},
+    {"dictionary_fixed", 0, 0, 0, fixed_dictionary_run, wrong_numbers, no_stream_of_parts},
+    {"dictionary_decode", 0, 0, 0, entries_run, wrong_entries, entries_stream_of_parts},
+    {"prefixed_decode", 0, 0, 0, prefix_run, wrong_texts, prefixed_stream_of_parts},
+    {"prefixed_encode", 0, 0, 0, prefixed_run, wrong_prefixes, no_stream_of_parts},
+    {"affix_decode", 0, 0, 0, affix_run, wrong_affixes, prefixed_stream_of_parts},
+    {"text_bounds", 0, 0, 0, text_bounds_run, wrong_bounds, no_stream_of_parts},
+    {"utf8", 0, 0, 0, utf8_run, nothing_wrong, utf8_stream_of_parts},
+    {"nulls", 0, 0, 0, nulls_run, wrong_nulls, nulls_stream_of_parts},
+    {"lzw_encode", 0, 0, 0, lzw_encode_run, wrong_lzw_streams, no_stream_of_parts},
+    {"lzw_decode", 0, 0, 0, lzw_decode_run, wrong_lzw, lzw_stream_of_parts},
+    {"packed5", 0, 0, 0, packed5_run, wrong_packed_texts, no_stream_of_parts},
+    {"column_encode", 0, 0, 0, column_encode_run, wrong_columns, no_stream_of_parts},
+    {"column_decode", 0, 0, 0, column_decode_run, wrong_values, column_stream_of_parts},
+    {"token_decode", 0, 0, 0, tokens_run, wrong_tokens, no_stream_of_parts},
+    {"token_encode", 0, 0, 0, token_encode_run, wrong_pieces, no_stream_of_parts},
+    {"token_ids", 0, 0, 0, token_ids_run, wrong_ids, no_stream_of_parts},
+    {"record_walk", 0, 0, 0, walk_run, wrong_walk, records_stream_of_parts},
+    {"heads", 0, 0, 0, heads_run, wrong_heads, heads_stream_of_parts},
+    {"log_frames", 0, 0, 0, frames_run, wrong_frames, frames_stream_of_parts},
+    {"footer", 0, 0, 0, footer_run, wrong_footer, footer_stream_of_parts},
+    {"rows_read", 0, 0, 0, record_read_run, wrong_columns_read, rows_stream_of_parts},
+    {"rows_write", 0, 0, 0, record_write_run, wrong_rows, k4_records_of_parts},
+    {"messages_read", 0, 0, 0, record_read_run, wrong_columns_read, messages_stream_of_parts},
+    {"messages_write", 0, 0, 0, record_write_run, wrong_rows, k8_records_of_parts},
+    {"table_text", 0, 0, 0, table_text_run, wrong_texts, k4_records_of_parts},
+    {"grid_points", 0, 0, 0, grid_points_run, wrong_points, make_grid},
+    {"grid_boxes", 0, 0, 0, grid_boxes_run, wrong_boxes, make_grid},
+    {"damaged", 0, 0, 0, damaged_run, nothing_wrong, prefixed_stream_of_parts},
+    {"damaged_records", 0, 0, 0, damaged_records_run, nothing_wrong, k4_records_of_parts},
 };
 
 static int by_value(const void *a, const void *b) {
@@ -307,6 +338,10 @@ static work *make_work(const kernel *k, int threads, int isa) {
   w->threads = threads;
   w->isa = isa;
   w->bad = -1;
+  if (k->prepare) {
+    k->prepare(w);
+    return w;
+  }
   w->n_columns = threads > 1 ? COLUMNS : 1; /* counts are of one column of 8 bytes */
   for (int c = 0; c < COLUMNS; c++) {
     /* One byte off: items of a file are not aligned. Never freed: the process ends soon. */
@@ -321,10 +356,6 @@ static work *make_work(const kernel *k, int threads, int isa) {
     qsort(w->picks, PICKS, sizeof(int64_t), by_value);
   else
     for (int64_t i = 0; i < PICKS; i += 7) w->picks[i] -= ROWS;
-  if (k->stream) {
-    w->encoded = make_encoded();
-    for (int i = 0; i < PARTS; i++) k->stream(&w->encoded->parts[i]);
-  }
   w->mask = room(ROWS);
   for (int64_t i = 0; i < ROWS; i++) w->mask[i] = (uint8_t)(random64() >> 40 & 1);
   w->offsets = room((size_t)(ROWS / MASK_CHUNK_ROWS + 2) * sizeof(int64_t));
@@ -367,6 +398,7 @@ static int run_kernel(const kernel *k, int threads, int isa) {
 }
 
 int main(int n, char **arguments) {
+  crc_init();
   frame_crc_init();
   int paths = detect_isa() >= ISA_AVX2 ? 2 : 1, failed = 0, found = 0;
   const char *names[2] = {"portable", "avx2"};

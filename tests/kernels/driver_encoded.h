@@ -1,28 +1,30 @@
-/* The kernels of encoded formats, as driver.c runs them: streams made by our own encoders, a part of them per turn, and
- * the same streams damaged, each in memory of its exact size, so that a sanitizer sees a step outside. */
+/* The kernels of encoded columns, as driver.c runs them: streams made by our own encoders, a part of them per turn. */
 #ifndef COLSTORE_DRIVER_ENCODED_H
 #define COLSTORE_DRIVER_ENCODED_H
 
 #include "column_codec.h"
-#include "decode.h"
-#include "inflate.h"
-#include "message_log.h"
 #include "packed5.h"
-#include "token_table.h"
-#include "wire.h"
-/* A translation unit of its own in the package: some helpers have the names of those of decode.h. */
+#include "token_pieces.h"
+/* Translation units of their own in the package: some helpers have the same names. */
+#define load_u32 decode_load_u32
+#include "decode.h"
+#undef load_u32
 #define load_u32 encode_load_u32
 #define load_u64 encode_load_u64
+#define hash_bytes encode_hash_bytes
+#define copy_short encode_copy_short
 #include "encode.h"
 #undef load_u32
 #undef load_u64
+#undef hash_bytes
+#undef copy_short
 
 #define PARTS 8
 #define VALUES 10000 /* of each part */
 #define BIT_WIDTH 11
 #define TOKENS 300
+#define MERGES 200
 #define STREAM_ROOM (VALUES * 16 + 4096)
-#define DAMAGED 400
 
 typedef struct {
   int64_t *values;
@@ -30,15 +32,23 @@ typedef struct {
   uint16_t *ids;
   uint8_t *text; /* values of 0 to 9 bytes, one behind the other */
   int64_t *lengths, n_text;
+  int64_t *text_offsets; /* VALUES + 1 */
+  uint8_t *words;        /* the tokens of `ids`: few different values */
+  int64_t *word_offsets, n_words;
   uint8_t *stream;
   int64_t n_stream;
   uint8_t *out;
   int64_t *offsets; /* VALUES + 1 */
+  uint32_t *found, *firsts, *table;
+  int64_t result[4];
+  void *own; /* of kernels in other files */
 } part;
 
 typedef struct encoded_parts {
   part parts[PARTS];
   token_table tokens;
+  uint32_t *entry_bounds; /* of the tokens: as a dictionary has them */
+  bpe_model model; /* pairs of letters */
 } encoded;
 
 static void make_part(part *p, encoded *e, int number) {
@@ -47,9 +57,15 @@ static void make_part(part *p, encoded *e, int number) {
   p->ids = room(VALUES * 2);
   p->text = room(VALUES * 10);
   p->lengths = room(VALUES * 8);
+  p->text_offsets = room((VALUES + 1) * 8);
+  p->words = room(VALUES * 20);
+  p->word_offsets = room((VALUES + 1) * 8);
   p->stream = room(STREAM_ROOM);
   p->out = room(STREAM_ROOM);
   p->offsets = room((VALUES + 1) * 8);
+  p->found = room(VALUES * 4);
+  p->firsts = room(VALUES * 4);
+  p->table = room(LZW_SLOTS * 4);
   for (int64_t i = 0, walk = number; i < VALUES; i++) {
     walk += (int64_t)(random64() % 201) - 90;
     p->values[i] = walk;
@@ -57,8 +73,50 @@ static void make_part(part *p, encoded *e, int number) {
     p->ids[i] = (uint16_t)(random64() % TOKENS);
     p->lengths[i] = (int64_t)(random64() % 10);
     for (int64_t k = 0; k < p->lengths[i]; k++) p->text[p->n_text++] = (uint8_t)('a' + random64() % 26);
+    p->text_offsets[i + 1] = p->n_text;
+    int64_t length = token_length(&e->tokens, p->ids[i]);
+    memcpy(p->words + p->n_words, e->tokens.bytes + e->tokens.offsets[p->ids[i]], (size_t)length);
+    p->word_offsets[i + 1] = p->n_words += length;
   }
-  (void)e;
+}
+
+/* A model whose tokens are the bytes, and pairs of letters; its table of tokens is its own. */
+static void make_model(bpe_model *m) {
+  int64_t n = 256 + MERGES, *offsets = room((size_t)(n + 1) * 8);
+  uint8_t *bytes = room((size_t)n * 2);
+  token_table *t = room(sizeof *t);
+  uint16_t *ids = room((size_t)n * 2);
+  for (int64_t i = 0; i < n; i++) {
+    uint64_t pair = (uint64_t)(i - 256) * 3;
+    ids[i] = (uint16_t)i;
+    offsets[i + 1] = offsets[i] + (i < 256 ? 1 : 2);
+    if (i < 256) {
+      bytes[offsets[i]] = (uint8_t)i;
+      m->byte_ids[i] = (int32_t)i;
+      m->byte_classes[i] = i < 128 ? (uint8_t)class_of((uint32_t)i) : CLASS_WIDE;
+    } else {
+      bytes[offsets[i]] = (uint8_t)('a' + pair / 26);
+      bytes[offsets[i] + 1] = (uint8_t)('a' + pair % 26);
+    }
+  }
+  *t = (token_table){room((size_t)n * sizeof(token_entry)), offsets, bytes, n, 65535};
+  for (int64_t i = 0; i < n; i++) {
+    t->entries[i].length = (uint8_t)(offsets[i + 1] - offsets[i]);
+    memcpy(t->entries[i].bytes, bytes + offsets[i], t->entries[i].length);
+  }
+  m->tokens = t;
+  m->merge_shift = 64 - 10;
+  m->merges = room(1024 * sizeof(merge_slot));
+  memset(m->merges, 255, 1024 * sizeof(merge_slot));
+  m->piece_mask = 1023;
+  m->pieces = room(1024 * sizeof(piece_slot));
+  memset(m->pieces, 255, 1024 * sizeof(piece_slot));
+  m->piece_offsets = offsets;
+  m->piece_bytes = bytes;
+  m->piece_ids = ids;
+  for (int64_t i = 0; i < n; i++) add_piece(m, (int32_t)i);
+  for (int64_t i = 256; i < n; i++)
+    add_merge(m, bytes[offsets[i]], bytes[offsets[i] + 1], (uint16_t)(i - 256), (uint16_t)i);
 }
 
 static encoded *make_encoded(void) {
@@ -73,7 +131,10 @@ static encoded *make_encoded(void) {
     e->tokens.entries[t].length = length <= SHORT_TOKEN ? (uint8_t)length : LONG_TOKEN;
     offsets[t + 1] = at += length;
   }
+  e->entry_bounds = room((TOKENS + 1) * 4);
+  for (int64_t t = 0; t <= TOKENS; t++) e->entry_bounds[t] = (uint32_t)offsets[t];
   for (int i = 0; i < PARTS; i++) make_part(&e->parts[i], e, i);
+  make_model(&e->model);
   return e;
 }
 
@@ -82,45 +143,6 @@ static int codec_isa(const work *w) { return w->isa >= ISA_AVX2 ? COLUMN_AVX2 : 
 #define EACH_PART(w, p)                                   \
   for (int64_t turn_; (turn_ = next_turn(w, PARTS)) >= 0;) \
     for (part *p = &(w)->encoded->parts[turn_], *once_ = p; once_; once_ = NULL)
-
-/* DEFLATE in the simplest way that has all its parts: a stored block, then the fixed code, a match of 8 bytes for each word
- * that stands 5 bytes before (which none does but by chance, so the text is given one now and then). */
-static void put_bits(uint8_t *out, int64_t *at, uint32_t value, int count) {
-  for (int i = 0; i < count; i++, (*at)++) {
-    if (*at % 8 == 0) out[*at / 8] = 0;
-    out[*at / 8] |= (uint8_t)((value >> i & 1) << (*at % 8));
-  }
-}
-
-static void put_literal(uint8_t *out, int64_t *at, uint32_t byte) { /* codes are sent highest bit first; all are below 144 */
-  uint32_t code = 0x30 + byte, turned = 0;
-  for (int i = 0; i < 8; i++) turned |= (code >> i & 1) << (7 - i);
-  put_bits(out, at, turned, 8);
-}
-
-static int64_t deflate_simply(const uint8_t *text, int64_t n, uint8_t *out) {
-  int64_t at = 0, stored = min_i64(n, 100), k;
-  put_bits(out, &at, 0, 8); /* not the last, stored, padding */
-  put_bits(out, &at, (uint32_t)stored | (uint32_t)~stored << 16, 32);
-  for (k = 0; k < stored; k++) put_bits(out, &at, text[k], 8);
-  put_bits(out, &at, 3, 3);
-  while (k < n) {
-    if (n - k >= 8 && k >= 5 && !memcmp(text + k, text + k - 5, 8)) {
-      put_bits(out, &at, 0x30 /* 262: 0000110 turned around */, 7);
-      put_bits(out, &at, 4 /* 4: 00100, and which of two: 5 */, 5);
-      put_bits(out, &at, 0, 1);
-      k += 8;
-    } else
-      put_literal(out, &at, text[k++]);
-  }
-  put_bits(out, &at, 0, 7);
-  return (at + 7) / 8;
-}
-
-static void deflate_stream(part *p) {
-  for (int64_t k = 200; k + 13 < p->n_text; k += 40) memcpy(p->text + k + 5, p->text + k, 5), memcpy(p->text + k + 10, p->text + k, 3);
-  p->n_stream = deflate_simply(p->text, p->n_text, p->stream);
-}
 
 /* ---- what is measured -------------------------------------------------------------------------------------- */
 
@@ -139,17 +161,11 @@ static void unpack_run(work *w) {
   }
 }
 
-static void inflate_run(work *w) {
-  EACH_PART(w, p) {
-    if (inflate_span(p->stream, p->n_stream, p->out, p->n_text) != p->n_text) shared_store(&w->bad, 0);
-  }
-}
-
 static void prefix_run(work *w) {
   EACH_PART(w, p) {
     plain_state s = {0, 0, 0, 0, 0};
     for (int64_t at = 0; at < p->n_stream; at += 4001) /* blocks are cut anywhere */
-      if (plain_block_64(p->stream + at, min_i64(4001, p->n_stream - at), &s, p->offsets, VALUES, p->out, p->n_text))
+      if (plain_values(p->stream + at, min_i64(4001, p->n_stream - at), &s, p->offsets, 1, VALUES, p->out, p->n_text))
         shared_store(&w->bad, at);
   }
 }
@@ -185,22 +201,162 @@ static void tokens_run(work *w) {
   }
 }
 
+static void delta_encode_run(work *w) {
+  EACH_PART(w, p) delta_encode((const uint8_t *)p->values, VALUES, 8, 1, (uint64_t *)(void *)p->stream);
+}
+
+static void pack_run(work *w) {
+  EACH_PART(w, p) pack_msb(p->codes, VALUES, BIT_WIDTH, p->stream);
+}
+
+static void dictionary_run(work *w) {
+  EACH_PART(w, p) p->result[0] = codes_v64(p->word_offsets, VALUES, p->words, VALUES, 7, p->found, p->firsts);
+}
+
+static void fixed_dictionary_run(work *w) {
+  EACH_PART(w, p) p->result[0] = codes_fixed((const uint8_t *)p->codes, VALUES, 4, VALUES, 7, p->found, p->firsts);
+}
+
+static void prefixed_run(work *w) {
+  EACH_PART(w, p) prefixed_v64(p->text_offsets, VALUES, p->text, 0, 0, p->stream, p->n_text + 4 * VALUES);
+}
+
+static void text_bounds_run(work *w) {
+  EACH_PART(w, p) bounds_v64(p->text_offsets, VALUES, p->text, 0, p->result);
+}
+
+static void affix_run(work *w) {
+  const value_affixes affixes = {(const uint8_t *)"id-", (const uint8_t *)".x", 3, 2};
+  EACH_PART(w, p) {
+    plain_state s = {0, 0, 0, 0, 0};
+    for (int64_t at = 0; at < p->n_stream; at += 4001)
+      if (affixed_values(p->stream + at, min_i64(4001, p->n_stream - at), &s, affixes, p->offsets, 1, VALUES, p->out,
+                         p->n_text + 5 * VALUES))
+        shared_store(&w->bad, at);
+  }
+}
+
+static void entries_run(work *w) {
+  const token_table *t = &w->encoded->tokens;
+  EACH_PART(w, p) {
+    const uint32_t *bounds = w->encoded->entry_bounds;
+    if (entries_length(p->found, VALUES, bounds, STREAM_ROOM) != p->n_words ||
+        !take_variable_64(p->found, VALUES, bounds, t->bytes, bounds[TOKENS], p->offsets, p->out, p->n_words))
+      shared_store(&w->bad, 0);
+  }
+}
+
+static void nulls_run(work *w) {
+  EACH_PART(w, p) {
+    validity_span(p->stream, VALUES, (uint8_t *)(void *)p->found);
+    expand_span(p->out, VALUES, p->result[0], 8, p->stream);
+  }
+}
+
+static void utf8_run(work *w) {
+  EACH_PART(w, p) {
+    if (first_not_utf8_64(p->out, p->offsets, VALUES) != -1) shared_store(&w->bad, 0);
+  }
+}
+
+static void lzw_encode_run(work *w) {
+  EACH_PART(w, p) p->n_stream = lzw_encode(p->text, p->n_text, p->table, p->stream);
+}
+
+static void lzw_decode_run(work *w) {
+  EACH_PART(w, p) p->result[0] = lzw_span(p->stream, p->n_stream, p->out, p->n_text);
+}
+
+static void packed5_run(work *w) {
+  EACH_PART(w, p) {
+    int64_t at = 0;
+    for (int64_t i = 0; i < VALUES; i++) {
+      int upper;
+      const uint8_t *value = p->text + p->text_offsets[i];
+      long length = (long)p->lengths[i], size = packed5_encode(value, length, p->stream, length, &upper);
+      if (size < 0)
+        memcpy(p->out + at, value, (size_t)length);
+      else if (packed5_decode(p->stream, size, upper, p->out + at, length) != length)
+        shared_store(&w->bad, i);
+      at += length;
+    }
+  }
+}
+
+static void token_encode_run(work *w) {
+  const bpe_model *m = &w->encoded->model;
+  EACH_PART(w, p) {
+    if (encode_block(m, p->text_offsets, p->text, 0, VALUES, 1, (uint16_t *)(void *)p->out, p->stream, p->offsets,
+                     &p->result[0], &p->result[1]) != -1)
+      shared_store(&w->bad, 0);
+  }
+}
+
+/* Ids in nine bits, then as varints of their places in a table. */
+static void token_ids_run(work *w) {
+  EACH_PART(w, p) {
+    uint16_t *ids = (uint16_t *)(void *)p->out, *places = ids + VALUES;
+    int64_t size = ceil_div(9 * (int64_t)VALUES, 8);
+    for (int64_t i = 0; i < TOKENS; i++) places[i] = (uint16_t)(TOKENS - 1 - i);
+    if (!bits_encode(p->ids, VALUES, 9, p->stream)) shared_store(&w->bad, 0);
+    bits_decode(p->stream, size, 9, ids, 0, VALUES);
+    size = remap_encode(ids, VALUES, places, p->stream, STREAM_ROOM);
+    if (remap_decode(p->stream, size, (const uint8_t *)places, TOKENS, ids, VALUES)) shared_store(&w->bad, 0);
+  }
+}
+
 /* ---- streams, before anything is measured -------------------------------------------------------------------- */
 
-static void delta_stream(part *p) { delta_encode(p->values, VALUES, 8, 1, (uint64_t *)(void *)p->stream); }
+static void delta_stream(part *p) { delta_encode((const uint8_t *)p->values, VALUES, 8, 1, (uint64_t *)(void *)p->stream); }
 
 static void packed_stream(part *p) {
   pack_msb(p->codes, VALUES, BIT_WIDTH, p->stream);
   p->n_stream = ceil_div((int64_t)VALUES * BIT_WIDTH, 8);
 }
 
-static void prefixed_stream(part *p) {
+static int64_t put_prefixed(const part *p, uint8_t *target) {
   const uint8_t *text = p->text;
+  int64_t at = 0;
   for (int64_t i = 0; i < VALUES; text += p->lengths[i++]) {
     uint32_t length = (uint32_t)p->lengths[i];
-    memcpy(p->stream + p->n_stream, &length, 4);
-    memcpy(p->stream + p->n_stream + 4, text, length);
-    p->n_stream += 4 + length;
+    memcpy(target + at, &length, 4);
+    memcpy(target + at + 4, text, length);
+    at += 4 + length;
+  }
+  return at;
+}
+
+static void prefixed_stream(part *p) { p->n_stream = put_prefixed(p, p->stream); }
+
+static void lzw_stream(part *p) { p->n_stream = lzw_encode(p->text, p->n_text, p->table, p->stream); }
+
+static void entries_stream(part *p) {
+  for (int64_t i = 0; i < VALUES; i++) p->found[i] = p->ids[i];
+}
+
+/* A bitmap where one value in eight is null, and the others at the end of the output. */
+static void nulls_stream(part *p) {
+  int64_t dense = 0;
+  for (int64_t i = 0; i < VALUES; i++)
+    if (random64() % 8 == 0) p->stream[i >> 3] |= (uint8_t)(1 << (i & 7));
+    else dense++;
+  p->result[0] = dense;
+  for (int64_t i = 0, k = VALUES - dense; i < VALUES; i++)
+    if (!(p->stream[i >> 3] >> (i & 7) & 1)) memcpy(p->out + 8 * k++, p->values + i, 8);
+}
+
+/* The texts with a vowel of two bytes. */
+static void utf8_stream(part *p) {
+  int64_t at = 0, from = 0;
+  for (int64_t i = 0; i < VALUES; i++) {
+    for (int64_t k = 0; k < p->lengths[i]; k++, from++)
+      if (p->text[from] == 'a') {
+        p->out[at++] = 0xC3;
+        p->out[at++] = 0xA4;
+      } else {
+        p->out[at++] = p->text[from];
+      }
+    p->offsets[i + 1] = at;
   }
 }
 
@@ -232,12 +388,6 @@ static int wrong_texts(const work *w) {
   return 0;
 }
 
-static int wrong_bytes(const work *w) {
-  for (int i = 0; i < PARTS; i++)
-    if (memcmp(w->encoded->parts[i].out, w->encoded->parts[i].text, (size_t)w->encoded->parts[i].n_text)) return 1;
-  return 0;
-}
-
 static int wrong_columns(const work *w) {
   for (int i = 0; i < PARTS; i++) {
     part *p = &w->encoded->parts[i];
@@ -260,78 +410,174 @@ static int wrong_tokens(const work *w) {
   return 0;
 }
 
-/* ---- damage -------------------------------------------------------------------------------------------------- */
-
-/* Two hundred values are enough here: what is read and written has no byte of slack. */
-#define FEW 200
-
-static void decode_damaged(work *w, const uint8_t *sound, int64_t n, int kind) {
-  int64_t keep = n - (random64() % 4 == 0 ? (int64_t)(random64() % (uint64_t)(n + 1)) : 0), at = 0, found;
-  uint8_t *data = malloc((size_t)keep ? (size_t)keep : 1), *out = malloc(FEW * 8);
-  int64_t *places = malloc((FEW + 1) * 8 * 6);
-  uint8_t *flags = malloc(FEW);
-  if (!data || !out || !places || !flags) exit(2);
-  memcpy(data, sound, (size_t)keep);
-  for (uint64_t changes = random64() % 4; changes && keep; changes--) data[random64() % (uint64_t)keep] = (uint8_t)random64();
-  int64_t *offset = places, *size = places + FEW, *rows = places + 2 * FEW, *start = places + 3 * FEW;
-  int64_t *bytes = places + 4 * FEW;
-  plain_state s = {0, 0, 0, 0, 0};
-  const char *why = NULL;
-  switch (kind) {
-    case 0: (void)column_decode_as(codec_isa(w), COLUMN_I64, data, keep, FEW, out); break;
-    case 1: (void)column_decode_as(codec_isa(w), COLUMN_U16, data, keep, FEW, out); break;
-    case 2: (void)plain_block_64(data, keep, &s, places, FEW, out, FEW * 8); break;
-    case 3: (void)lzw_span(data, keep, out, FEW * 8); break;
-    case 8: (void)inflate_span(data, keep, out, FEW * 8); break;
-    case 4: (void)packed5_decode(data, (long)keep, 0, out, FEW * 8); break;
-    case 5: (void)is_utf8_span(data, keep); break;
-    case 6:
-      (void)walk_frames(data, keep, &at, 0, FEW, offset, size, rows, &found);
-      if (found) (void)open_frames(data, keep, 0, found, offset, size, rows, start, bytes, flags, &at);
-      if (found) (void)last_sound_frame(data, keep, 0, found, offset, size, rows);
-      break;
-    default:
-      for (const uint8_t *p = data; p && p < data + keep;) p = cb_skip_k8(p, data + keep, &why);
-      (void)is_utf8_span(data, keep);
+static int wrong_deltas(const work *w) {
+  for (int i = 0; i < PARTS; i++) {
+    const part *p = &w->encoded->parts[i];
+    uint64_t sum = 0, step;
+    for (int64_t k = 0; k < VALUES; k++) {
+      memcpy(&step, p->stream + 8 * k, 8);
+      sum += step;
+      if ((int64_t)sum != p->values[k]) return 1;
+    }
   }
-  free(data);
-  free(out);
-  free(places);
-  free(flags);
+  return 0;
 }
 
-static void damaged_run(work *w) {
-  EACH_PART(w, p) {
-    if (turn_) continue; /* the random numbers belong to one thread */
-    uint32_t *table = room(LZW_SLOTS * 4);
-    uint8_t *stream = room(STREAM_ROOM);
-    int upper;
-    for (int i = 0; i < DAMAGED; i++)
-      for (int kind = 0; kind < 9; kind++) {
-        int64_t n = 1 + (int64_t)(random64() % 1000);
-        if (kind < 2) n = column_encode(p->values, FEW, stream);
-        else if (kind == 3) n = lzw_encode(p->text, n, table, stream);
-        else if (kind == 8) n = deflate_simply(p->text, n, stream);
-        else if (kind == 4) n = packed5_encode(p->text, (long)n, stream, STREAM_ROOM, &upper);
-        else if (kind == 6)
-          for (int64_t at = n = 0; at < 20; at++) {
-            uint32_t word = 3 | (at & 1 ? FRAME_ROWS : 0), crc;
-            int64_t head = at & 1 ? 12 : 8;
-            memset(stream + n, 7, 16);
-            memcpy(stream + n, &word, 4);
-            crc = frame_crc(frame_crc(0, stream + n, 4), stream + n + 8, head + 3 - 8);
-            memcpy(stream + n + 4, &crc, 4);
-            n += head + 3;
-          }
-        else if (kind == 7) memcpy(stream, p->codes, (size_t)n);
-        else memcpy(stream, p->stream, (size_t)(n = min_i64(n, p->n_stream)));
-        if (n > 0) decode_damaged(w, stream, n, kind);
-      }
-    free(table);
-    free(stream);
+static int wrong_packing(const work *w) {
+  for (int i = 0; i < PARTS; i++) {
+    const part *p = &w->encoded->parts[i];
+    for (int64_t bit = 0; bit < (int64_t)VALUES * BIT_WIDTH; bit++)
+      if ((p->stream[bit >> 3] >> (7 - (bit & 7)) & 1) !=
+          (p->codes[bit / BIT_WIDTH] >> (BIT_WIDTH - 1 - bit % BIT_WIDTH) & 1))
+        return 1;
   }
+  return 0;
+}
+
+/* Codes count up where they first appear, and stand for the row that they name. */
+static int wrong_dictionary(const work *w, int fixed) {
+  for (int i = 0; i < PARTS; i++) {
+    const part *p = &w->encoded->parts[i];
+    uint32_t next = 0;
+    for (int64_t k = 0; k < VALUES; k++) {
+      if (p->found[k] > next || (p->found[k] == next && p->firsts[next++] != k)) return 1;
+      int64_t f = p->firsts[p->found[k]], length = p->word_offsets[k + 1] - p->word_offsets[k];
+      if (fixed ? p->codes[f] != p->codes[k]
+                : p->word_offsets[f + 1] - p->word_offsets[f] != length ||
+                      memcmp(p->words + p->word_offsets[f], p->words + p->word_offsets[k], (size_t)length))
+        return 1;
+    }
+    if (p->result[0] != next || next > (fixed ? 1u << BIT_WIDTH : (uint32_t)TOKENS)) return 1;
+  }
+  return 0;
+}
+
+static int wrong_words(const work *w) { return wrong_dictionary(w, 0); }
+static int wrong_numbers(const work *w) { return wrong_dictionary(w, 1); }
+
+static int wrong_prefixes(const work *w) {
+  for (int i = 0; i < PARTS; i++) {
+    const part *p = &w->encoded->parts[i];
+    if (put_prefixed(p, p->out) != p->n_text + 4 * VALUES || memcmp(p->out, p->stream, (size_t)(p->n_text + 4 * VALUES)))
+      return 1;
+  }
+  return 0;
+}
+
+static int order_of(const part *p, int64_t i, int64_t k) {
+  int order = memcmp(p->text + p->text_offsets[i], p->text + p->text_offsets[k],
+                     (size_t)min_i64(p->lengths[i], p->lengths[k]));
+  return order ? order : (p->lengths[i] > p->lengths[k]) - (p->lengths[i] < p->lengths[k]);
+}
+
+static int wrong_bounds(const work *w) {
+  for (int i = 0; i < PARTS; i++) {
+    const part *p = &w->encoded->parts[i];
+    for (int64_t k = 0; k < VALUES; k++)
+      if (order_of(p, k, p->result[0]) < 0 || order_of(p, k, p->result[1]) > 0 || p->lengths[k] < p->result[2] ||
+          p->lengths[k] > p->result[3])
+        return 1;
+  }
+  return 0;
+}
+
+static int wrong_affixes(const work *w) {
+  for (int i = 0; i < PARTS; i++) {
+    const part *p = &w->encoded->parts[i];
+    for (int64_t k = 0, at = 0; k < VALUES; at = p->offsets[++k]) {
+      int64_t n = p->lengths[k];
+      if (p->offsets[k + 1] - at != n + 5 || memcmp(p->out + at, "id-", 3) ||
+          memcmp(p->out + at + 3, p->text + p->text_offsets[k], (size_t)n) || memcmp(p->out + at + 3 + n, ".x", 2))
+        return 1;
+    }
+  }
+  return 0;
+}
+
+static int wrong_entries(const work *w) {
+  for (int i = 0; i < PARTS; i++) {
+    const part *p = &w->encoded->parts[i];
+    if (memcmp(p->out, p->words, (size_t)p->n_words) || memcmp(p->offsets, p->word_offsets, (VALUES + 1) * 8)) return 1;
+  }
+  return 0;
+}
+
+static int wrong_nulls(const work *w) {
+  for (int i = 0; i < PARTS; i++) {
+    const part *p = &w->encoded->parts[i];
+    for (int64_t k = 0; k < VALUES; k++) {
+      int64_t found, valid = !(p->stream[k >> 3] >> (k & 7) & 1);
+      memcpy(&found, p->out + 8 * k, 8);
+      if (found != (valid ? p->values[k] : 0) || ((const uint8_t *)p->found)[k] != valid) return 1;
+    }
+  }
+  return 0;
+}
+
+static int wrong_lzw(const work *w) {
+  for (int i = 0; i < PARTS; i++) {
+    const part *p = &w->encoded->parts[i];
+    if (p->result[0] != p->n_text || memcmp(p->out, p->text, (size_t)p->n_text)) return 1;
+  }
+  return 0;
+}
+
+static int wrong_lzw_streams(const work *w) {
+  for (int i = 0; i < PARTS; i++) {
+    const part *p = &w->encoded->parts[i];
+    if (lzw_span(p->stream, p->n_stream, p->out, p->n_text) != p->n_text ||
+        memcmp(p->out, p->text, (size_t)p->n_text))
+      return 1;
+  }
+  return 0;
+}
+
+static int wrong_packed_texts(const work *w) {
+  for (int i = 0; i < PARTS; i++)
+    if (memcmp(w->encoded->parts[i].out, w->encoded->parts[i].text, (size_t)w->encoded->parts[i].n_text)) return 1;
+  return 0;
+}
+
+static int wrong_pieces(const work *w) {
+  const token_table *t = w->encoded->model.tokens;
+  for (int i = 0; i < PARTS; i++) {
+    const part *p = &w->encoded->parts[i];
+    const uint16_t *id = (const uint16_t *)(const void *)p->out;
+    int64_t at = 0;
+    for (int64_t k = 0; k < p->result[0]; k++, id++) {
+      int64_t length = token_length(t, *id);
+      if (memcmp(p->text + at, t->bytes + t->offsets[*id], (size_t)length)) return 1;
+      at += length;
+    }
+    if (at != p->n_text || p->result[0] == at || p->result[1]) return 1;
+  }
+  return 0;
+}
+
+static int wrong_ids(const work *w) {
+  for (int i = 0; i < PARTS; i++) {
+    const part *p = &w->encoded->parts[i];
+    if (memcmp(p->out, p->ids, VALUES * 2)) return 1;
+  }
+  return 0;
 }
 
 static int nothing_wrong(const work *w) { return w == NULL; }
+
+/* Makes the streams of all parts by one of the functions above. */
+#define PREPARED(stream)                                                                     \
+  static void stream##_of_parts(work *w) {                                                   \
+    w->encoded = make_encoded();                                                             \
+    for (int i = 0; i < PARTS; i++) stream(&w->encoded->parts[i]);                           \
+  }
+PREPARED(no_stream)
+PREPARED(delta_stream)
+PREPARED(packed_stream)
+PREPARED(prefixed_stream)
+PREPARED(column_stream)
+PREPARED(lzw_stream)
+PREPARED(entries_stream)
+PREPARED(nulls_stream)
+PREPARED(utf8_stream)
 
 #endif

@@ -23,6 +23,9 @@ WIDTHS = [1, 2, 3, 4, 5, 8, 12, 16, 20, 33]
 FENCES = ["before", "after"]
 
 
+_STAYS: list[NDArray[np.uint8]] = []
+
+
 class Fence:
     """Arrays that begin right after, or end right before, a page without access."""
 
@@ -40,6 +43,18 @@ class Fence:
             assert self.libc.mprotect(ctypes.c_void_p(address), PAGE, 0) == 0
         self.kept.append((area, fences))
         return whole[at : at + nbytes]
+
+    def bytes(self, data: bytes, side: str) -> bytes:
+        """A bytes object of its own: header, `data` and the zero behind it, and nothing more that may be touched."""
+        header = bytes.__basicsize__ - 1
+        area = self.array(header + len(data) + 1, side)
+        area[:header] = np.frombuffer((ctypes.c_ubyte * header).from_address(id(data)), np.uint8)
+        area[:8] = np.frombuffer((1 << 28).to_bytes(8, sys.byteorder), np.uint8)  # is never freed
+        area[header:-1] = np.frombuffer(data, np.uint8)
+        area[-1] = 0
+        _STAYS.append(area)  # somebody may hold the object longer than the fence
+        made: bytes = ctypes.cast(area.ctypes.data, ctypes.py_object).value
+        return made
 
     def close(self) -> None:
         for _, fences in self.kept:

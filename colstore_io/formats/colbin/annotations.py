@@ -146,6 +146,9 @@ def definitions(tp: Any, *, namespace: Mapping[str, Any] | None = None) -> Defin
         except TypeError as exc:
             if "unhashable" not in str(exc):
                 raise
+    if record_kind(type(tp)) is not None:
+        name = type(tp).__name__
+        raise TypeError(f"a class is expected, not an instance of one: pass {name}")
     return _define(tp, namespace)
 
 

@@ -168,7 +168,9 @@ def _variable(
     else:
         inner = np.empty(int(offsets[-1]) + 1, np.int64)
         text = np.empty(kernel.string_lists_bytes(data, place), np.uint8)
-        kernel.string_lists(data, place, size, inner, text)
+        bad = kernel.string_lists(data, place, size, inner, text)
+        if bad >= 0:
+            raise damaged("the bytes changed while they were read", bad)
         if inner[-1] <= _INT32_MAX:
             inner = inner.astype(np.int32)
         child = text_array(RecordColumn(column.name, TypeCode.STRING), inner, text, None, errors, path)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ...errors import FormatError
 from ...kernels import colbin as kernel
 from .annotations import Definitions, definitions
+from .arguments import check_message, no_schema, schema_bytes
 from .dynamic import OpenSection, PlanTable
 from .encode import RecordRun
 from .generate import generate_source
@@ -216,7 +217,7 @@ def _codec(schema: Section | Buffer) -> SchemaCodec:
     if isinstance(schema, Section):
         size = len(schema.structs) + sum(len(struct.fields) for struct in schema.structs)
         return _schema_codec(schema) if size <= _REMEMBERED_TYPES else SchemaCodec(schema)
-    data = bytes(schema)
+    data = schema_bytes(schema)
     return _codec_of_bytes(data) if len(data) <= _REMEMBERED_BYTES else SchemaCodec(Section.from_bytes(data))
 
 
@@ -288,10 +289,11 @@ def decode(
     FormatError
         With offset and field path, for anything that colbin.md 15 refuses.
     """
+    check_message(data)
     if schema is None:
         if not len(data):
             raise FormatError("the message is empty", offset=0)
         if data[0] not in (0xD4, 0xDC):
-            raise FormatError("a message without a section needs a schema", offset=0)
+            raise no_schema(data)
         schema, _ = Section.read(data, 1)
     return _codec(schema).decode(data, max_rows=max_rows, errors=errors, max_cells=max_cells)

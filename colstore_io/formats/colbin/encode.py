@@ -18,7 +18,19 @@ from ...kernels import column_codec
 from . import elements
 from .annotations import Definitions, RecordSource, TypeTable, definitions, record_kind
 from .schema import MAX_NESTING, FieldDef, FieldType, MapKind, Section, StructDef, TypeCode, write_len
-from .values import Place, bytes_of, column_of, encoded, integers_of, is_integer, text_of, wire_integer
+from .values import (
+    Place,
+    bytes_of,
+    column_of,
+    encoded,
+    integers_of,
+    is_integer,
+    located,
+    no_dynamic_form,
+    step_from,
+    text_of,
+    wire_integer,
+)
 
 if TYPE_CHECKING:
     from .codec import Codec
@@ -83,7 +95,13 @@ def encode_value(
         table = TypeTable.of(schema.section, schema.records)
     else:
         table = TypeTable.of(schema)
-    return Encoder(table, packed5=packed5, self_describing=self_describing).message(value)
+    try:
+        return Encoder(table, packed5=packed5, self_describing=self_describing).message(value)
+    except (TypeError, ValueError, OverflowError) as exc:
+        found = located(exc)
+        if found is exc:
+            raise
+        raise found from None
 
 
 def encode_self_describing(value: Any, *, packed5: bool = False) -> bytes:
@@ -108,7 +126,12 @@ def encode_self_describing(value: Any, *, packed5: bool = False) -> bytes:
     if kind is not None:
         tp: Any = type(value)
     elif isinstance(value, Mapping):
-        tp = dict[int, Any] if value and all(is_integer(key) for key in value) else dict[str, Any]
+        odd = [key for key in value if not isinstance(key, str)]
+        if odd and not all(is_integer(key) for key in value):
+            raise TypeError(
+                f"the keys of a document are all strings or all integers; {odd[0]!r} is of type {type(odd[0]).__name__}"
+            )
+        tp = dict[int, Any] if odd else dict[str, Any]
     elif isinstance(value, (list, tuple)):
         tp = list[Any]
     elif _is_table(value):
@@ -352,7 +375,12 @@ class Encoder:
             else:
                 _element(out, key_code, key, k8=k8)
             if value_code == TypeCode.DYNAMIC:
-                self._dynamic(out, item, depth)
+                self._dynamic_at(
+                    out,
+                    key.decode("utf-8", "surrogateescape") if isinstance(key, bytes) else key,
+                    item,
+                    depth,
+                )
             elif value_code == TypeCode.STRING:
                 (elements.element_string8 if k8 else elements.element_string4)(out, text_of(item, place))
             else:
@@ -395,7 +423,7 @@ class Encoder:
         elif _is_table(value):
             self._dynamic_table(out, value, depth)
         else:
-            raise TypeError(f"values of type {type(value).__name__} have no dynamic form")
+            raise no_dynamic_form(value)
 
     def _dynamic_list(self, out: bytearray, values: Any, depth: int) -> None:
         cls = type(values[0]) if len(values) else None
@@ -405,9 +433,17 @@ class Encoder:
         depth = _deeper(depth)
         body = bytearray()
         write_len(body, len(values))
-        for value in values:
-            self._dynamic(body, value, depth)
+        for position, value in enumerate(values):
+            self._dynamic_at(body, position, value, depth)
         elements.body8(out, 0xC0, body)
+
+    def _dynamic_at(self, out: bytearray, step: object, value: Any, depth: int) -> None:
+        """Write what a list or a map holds at `step`, which errors name."""
+        try:
+            self._dynamic(out, value, depth)
+        except (TypeError, ValueError, OverflowError) as exc:
+            step_from(exc, step)
+            raise
 
     def _dynamic_map(self, out: bytearray, value: Mapping[Any, Any], depth: int) -> None:
         depth = _deeper(depth)
@@ -424,10 +460,10 @@ class Encoder:
         write_len(body, len(value))
         for number, item in sorted(numbers, key=operator.itemgetter(0)):
             self._dynamic(body, number, depth)
-            self._dynamic(body, item, depth)
+            self._dynamic_at(body, number, item, depth)
         for text, item in sorted(texts, key=operator.itemgetter(0)):
             elements.element_string8(body, text)
-            self._dynamic(body, item, depth)
+            self._dynamic_at(body, text.decode(), item, depth)
         elements.body8(out, 0xE0, body)
 
     def _typed_run(self, out: bytearray, cls: Any, rows: Sequence[Any], depth: int) -> None:
@@ -584,4 +620,7 @@ def _is_table(value: Any) -> bool:
     """Whether `value` has named columns: Arrow and pandas tables, structured arrays."""
     if isinstance(value, np.ndarray):
         return value.dtype.names is not None
-    return hasattr(value, "__arrow_c_stream__") or (hasattr(value, "iloc") and hasattr(value, "columns"))
+    # a Series can be exported to Arrow as well, but is one column
+    one_column = hasattr(value, "dtype") or type(value).__name__ == "ChunkedArray"
+    exported = hasattr(value, "__arrow_c_stream__") and not one_column
+    return exported or (hasattr(value, "iloc") and hasattr(value, "columns"))

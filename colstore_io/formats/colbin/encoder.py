@@ -25,7 +25,7 @@ from .table_encoding import encode_rows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FrameBounds", "LogEncoder", "header_of"]
+__all__ = ["FrameStatistics", "LogEncoder", "header_of"]
 
 
 def header_of(schema: Schema) -> LogHeader:
@@ -41,8 +41,10 @@ def header_of(schema: Schema) -> LogHeader:
     return LogHeader(section, describe(schema), attrs)
 
 
-class FrameBounds:
-    """Collects the smallest and largest value of each fixed-width column of each message.
+class FrameStatistics:
+    """Collects what the index says about the columns of each message.
+
+    That is the smallest and largest value of each fixed-width column, and the number of nulls of each optional one.
 
     Parameters
     ----------
@@ -52,14 +54,19 @@ class FrameBounds:
     def __init__(self, columns: Sequence[RecordColumn]) -> None:
         self._dtypes = {n: c.dtype for n, c in enumerate(columns) if c.dtype is not None}
         self._found: dict[int, list[tuple[Any, Any, bool]]] = {n: [] for n in self._dtypes}
+        self._nulls: dict[int, list[int]] = {n: [] for n, c in enumerate(columns) if c.optional}
 
     def add(self, sources: Sequence[ColumnSource] | None) -> None:
         """Take the next message's columns; None when they are not known."""
         for number, found in self._found.items():
             found.append((0, 0, False) if sources is None else _bounds_of(sources[number]))
+        for number, counts in self._nulls.items():
+            counts.append(-1 if sources is None else _nulls_of(sources[number]))
 
-    def add_known(self, bounds: Mapping[int, Bounds], count: int) -> None:
-        """Take the bounds of `count` messages from an index."""
+    def add_known(
+        self, bounds: Mapping[int, Bounds], nulls: Mapping[int, NDArray[np.int64]], count: int
+    ) -> None:
+        """Take what an index says of `count` messages."""
         for number, found in self._found.items():
             known = bounds.get(number)
             if known is None or known.minimum.dtype != self._dtypes[number]:
@@ -68,8 +75,20 @@ class FrameBounds:
                 found += zip(
                     known.minimum.tolist(), known.maximum.tolist(), known.usable.tolist(), strict=True
                 )
+        for number, counts in self._nulls.items():
+            known_counts = nulls.get(number)
+            counts += [-1] * count if known_counts is None else known_counts.tolist()
 
-    def arrays(self) -> dict[int, Bounds]:
+    def nulls(self) -> dict[int, NDArray[np.int64]]:
+        """Return the number of nulls by column number, -1 where it is not known; columns of which nothing is known are
+        left out."""
+        return {
+            number: np.array(counts, np.int64)
+            for number, counts in self._nulls.items()
+            if any(count >= 0 for count in counts)
+        }
+
+    def bounds(self) -> dict[int, Bounds]:
         """Return the bounds by column number; columns that have none anywhere are left out."""
         result = {}
         for number, found in self._found.items():
@@ -93,6 +112,10 @@ def _bounds_of(source: ColumnSource) -> tuple[Any, Any, bool]:
     if low != low or high != high:  # a NaN is in no order: nothing may be skipped
         return 0, 0, False
     return low.item(), high.item(), True
+
+
+def _nulls_of(source: ColumnSource) -> int:
+    return 0 if source.validity is None else source.rows - int(np.count_nonzero(source.validity))
 
 
 class LogEncoder:
@@ -123,7 +146,7 @@ class LogEncoder:
         self._threads = threads
         self._sizes: list[int] = []
         self._rows: list[int] = []
-        self._bounds = FrameBounds(self.columns)
+        self._statistics = FrameStatistics(self.columns)
 
     def begin(self) -> bytes:
         """Return the header; `ValueError` for a schema without columns."""
@@ -164,7 +187,7 @@ class LogEncoder:
             parts += frame
             self._sizes.append(sum(map(len, frame)))
             self._rows.append(rows)
-            self._bounds.add(sources)
+            self._statistics.add(sources)
         return parts
 
     def finish(self) -> bytes:
@@ -172,7 +195,12 @@ class LogEncoder:
         size, rows = np.array(self._sizes, np.int64), np.array(self._rows, np.int64)
         begin = len(self.begin())
         frames = Frames(
-            begin + np.cumsum(size) - size, size, rows, begin + int(size.sum()), self._bounds.arrays()
+            begin + np.cumsum(size) - size,
+            size,
+            rows,
+            begin + int(size.sum()),
+            self._statistics.bounds(),
+            nulls=self._statistics.nulls(),
         )
         return encode_index(frames)
 

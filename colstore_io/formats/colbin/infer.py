@@ -111,6 +111,10 @@ def _typed(value: Any, *, own: bool) -> tuple[Section, Any]:
 
 def _parsed(text: str | bytes | bytearray | memoryview) -> Any:
     if not isinstance(text, str):
+        if not isinstance(text, (bytes, bytearray, memoryview)):
+            raise TypeError(
+                f"a JSON document is text or bytes, not {type(text).__name__}; json.dumps makes text"
+            )
         try:
             text = str(text, "utf-8")
         except UnicodeDecodeError as exc:

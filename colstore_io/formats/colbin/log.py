@@ -51,6 +51,11 @@ _TRAILER = struct.Struct("<QII8s")
 _ZSTD, _ROWS = 1 << 28, 1 << 29
 _MAX_BOUNDS = 1 << 24
 """Frames times columns whose bounds are kept: constant columns could claim very many of them in a few bytes."""
+_MAX_ENTRIES = 256
+"""Entries for columns in an index: readers refuse more."""
+_NULLS = 1 << 31
+"""In the column number of an entry: it counts nulls. No column has such a number, so that readers which do not know
+of it pass the entry over."""
 _BLOCK = 8 << 20
 """Bytes read at a time when walking a file that cannot be mapped."""
 
@@ -222,6 +227,8 @@ class Frames:
         Where the last whole frame ends: readers use bytes before it only.
     bounds : mapping of int to Bounds
         By column number; from the index.
+    nulls : mapping of int to ndarray of int64, shape (F,)
+        Rows of each frame that have no value, by column number; -1 where that is not known. From the index.
     indexed : bool
         Whether this came from an index.
     torn : str
@@ -235,6 +242,7 @@ class Frames:
     bounds: Mapping[int, Bounds] = field(default_factory=dict)
     indexed: bool = False
     torn: str = ""
+    nulls: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
 
 
 # ---- the index -------------------------------------------------------------------------------------------------
@@ -248,13 +256,17 @@ def encode_index(frames: Frames) -> bytes:
         data = column_codec.encode(np.ascontiguousarray(values))
         return len(data).to_bytes(4, "little") + data
 
-    kept = frames.bounds if len(frames.size) * len(frames.bounds) <= _MAX_BOUNDS else {}
+    entries = list(frames.bounds.items())
+    for number, nulls in frames.nulls.items():
+        known = nulls >= 0
+        entries.append((number | _NULLS, Bounds(np.where(known, nulls, 0), np.zeros_like(nulls), known)))
+    entries = entries[: min(_MAX_ENTRIES, _MAX_BOUNDS // max(len(frames.size), 1))]
     parts = [
-        struct.pack("<II", len(frames.size), len(kept)),
+        struct.pack("<II", len(frames.size), len(entries)),
         column(frames.size),
         column(frames.rows),
     ]
-    for number, bounds in kept.items():
+    for number, bounds in entries:
         parts += [
             number.to_bytes(4, "little"),
             bounds.minimum.dtype.str[1:].encode(),
@@ -306,7 +318,8 @@ def read_index(index: Buffer, trailer: Buffer, begin: int) -> Frames | None:
     try:
         sizes, rows = column(np.int64), column(np.int64)
         bounds: dict[int, Bounds] = {}
-        if n_bounds > 256:
+        nulls: dict[int, NDArray[np.int64]] = {}
+        if n_bounds > _MAX_ENTRIES:
             return None
         if count * n_bounds > _MAX_BOUNDS:
             n_bounds, at = 0, len(index)
@@ -316,7 +329,11 @@ def read_index(index: Buffer, trailer: Buffer, begin: int) -> Frames | None:
             if dtype.kind not in "iufb":
                 return None
             at += 6
-            bounds[number] = Bounds(column(dtype), column(dtype), column(np.bool_))
+            entry = Bounds(column(dtype), column(dtype), column(np.bool_))
+            if not number & _NULLS:
+                bounds[number] = entry
+            elif dtype == np.int64 and not (entry.usable & (entry.minimum < 0)).any():
+                nulls[number ^ _NULLS] = np.where(entry.usable, entry.minimum, -1)
     except (ValueError, TypeError):
         return None
     if at != len(index) or (count and (sizes.min() < 9 or rows.min() < 0 or sizes.max() > MAX_PAYLOAD + 12)):
@@ -324,7 +341,7 @@ def read_index(index: Buffer, trailer: Buffer, begin: int) -> Frames | None:
     if int(sizes.sum()) != end - begin or (count and rows.max() >> 32):
         return None
     offsets = begin + np.cumsum(sizes) - sizes
-    return Frames(offsets, sizes, rows, end, bounds, indexed=True)
+    return Frames(offsets, sizes, rows, end, bounds, indexed=True, nulls=nulls)
 
 
 # ---- the walk --------------------------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ def _log_meta(file: ByteFile, header: LogHeader, frames: Frames, options: ReadOp
         record_rows=_per_segment(rows, cuts),
         body_start=starts.astype(np.int64),
         committed_end=frames.end,
-        statistics=_statistics(table, frames.bounds, cuts) if same else None,
+        statistics=_statistics(table, frames, cuts) if same else None,
         fingerprint=hashlib.blake2b(repr((header.section, header.columns, header.attrs)).encode()).digest(),
         file_size=file.size,
         decoder=decoder,
@@ -238,13 +238,21 @@ def _count_rows(file: ByteFile, frames: Frames, table: LogTable) -> NDArray[np.i
     return rows
 
 
-def _statistics(table: LogTable, bounds: Any, cuts: NDArray[np.int64]) -> Statistics | None:
-    """Bounds of segments from those of their messages."""
-    minimum, maximum, usable = {}, {}, {}
+def _statistics(table: LogTable, frames: Frames, cuts: NDArray[np.int64]) -> Statistics | None:
+    """Bounds and null counts of segments from those of their messages."""
+    minimum, maximum, usable, nulls = {}, {}, {}, {}
     starts = cuts[:-1]
     if not len(starts):
         return None
-    for number, found in bounds.items():
+    for number, counts in frames.nulls.items():
+        if number >= len(table.columns) or not table.columns[number].optional:
+            continue
+        if (counts > frames.rows).any():
+            continue  # it contradicts itself
+        known = np.logical_and.reduceat(counts >= 0, starts)
+        name = table.schema.fields[number].name
+        nulls[name] = np.where(known, np.add.reduceat(counts, starts), -1)
+    for number, found in frames.bounds.items():
         if number >= len(table.columns):
             continue
         field, column = table.schema.fields[number], table.columns[number]
@@ -255,7 +263,7 @@ def _statistics(table: LogTable, bounds: Any, cuts: NDArray[np.int64]) -> Statis
         usable[field.name] = np.logical_and.reduceat(found.usable, starts)
         if field.dtype.kind in "Mm":
             usable[field.name] &= ~np.isnat(minimum[field.name])  # a missing time is the smallest integer
-    return Statistics(minimum, maximum, usable) if minimum else None
+    return Statistics(minimum, maximum, usable, nulls) if minimum or nulls else None
 
 
 @dataclass(frozen=True, slots=True)

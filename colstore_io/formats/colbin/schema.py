@@ -313,6 +313,16 @@ class Section:
     """
 
     structs: tuple[StructDef, ...]
+    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        # remembered: `decode(schema, message)` looks its codec up by it, and types are many small objects
+        if self._hash is None:
+            object.__setattr__(self, "_hash", hash(self.structs))
+        return self._hash  # type: ignore[return-value]
+
+    def __reduce__(self) -> tuple[type[Section], tuple[tuple[StructDef, ...]]]:
+        return Section, (self.structs,)  # hashes of names are those of this process
 
     @property
     def root(self) -> StructDef:

@@ -99,15 +99,26 @@ def named_columns(data: Any) -> list[tuple[str, Any]]:
 
     if isinstance(data, (pa.Table, pa.RecordBatch)):
         return list(zip(data.schema.names, data.columns, strict=True))
-    if hasattr(data, "__arrow_c_stream__"):
-        table = pa.table(data)
-    elif hasattr(data, "iloc") and hasattr(data, "columns"):
-        table = pa.Table.from_pandas(data, preserve_index=False)
+    if hasattr(data, "__arrow_c_stream__") or (hasattr(data, "iloc") and hasattr(data, "columns")):
+        table = _of_frame(data)
     else:
         raise TypeError(
             f"cannot take columns from {type(data).__name__}; pass an Arrow table, a DataFrame or a mapping"
         )
     return list(zip(table.schema.names, table.columns, strict=True))
+
+
+def _of_frame(data: Any) -> pa.Table:
+    import pyarrow as pa
+
+    try:
+        if hasattr(data, "__arrow_c_stream__"):
+            return pa.table(data)
+        return pa.Table.from_pandas(data, preserve_index=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as exc:
+        raise TypeError(
+            f"a column of the table has values of no one type that the format has: {exc}"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +204,7 @@ def _of_numpy(name: str, data: NDArray[Any]) -> ColumnSource:
 def _of_arrow(name: str, data: Any) -> ColumnSource:
     import pyarrow as pa
 
-    array = without_views(data if isinstance(data, (pa.Array, pa.ChunkedArray)) else pa.array(data))
+    array = without_views(data if isinstance(data, (pa.Array, pa.ChunkedArray)) else _inferred(name, data))
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
         if isinstance(array, pa.ChunkedArray):  # no chunk, or too large for one
@@ -229,6 +240,18 @@ def _of_arrow(name: str, data: Any) -> ColumnSource:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _of_lists(name, array)
     raise TypeError(f"column {name!r}: colbin has no type for {kind}; cast it first")
+
+
+def _inferred(name: str, data: Any) -> pa.Array:
+    """Return values without a type of their own as Arrow has them."""
+    import pyarrow as pa
+
+    if not hasattr(data, "__iter__") or isinstance(data, (str, bytes)):
+        raise TypeError(f"column {name!r}: {type(data).__name__} is no sequence of values")
+    try:
+        return pa.array(data)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as exc:
+        raise TypeError(f"column {name!r} has values of no one type that the format has: {exc}") from None
 
 
 def _values(array: pa.Array, dtype: np.dtype[Any]) -> NDArray[Any]:

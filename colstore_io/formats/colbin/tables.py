@@ -19,9 +19,10 @@ from ...errors import ColumnNotFoundError, FormatError
 from ...kernels import column_codec
 from ...kernels import record_columns as kernel
 from .. import DecodedColumn
+from .arguments import check_message, schema_bytes
 from .buffers import Buffer, ColumnBuffers, text_array
 from .layout import ListColumns, list_columns, list_fields, parsed_section, root_layout
-from .schema import MAX_ROWS, FieldDef
+from .schema import MAX_ROWS, FieldDef, Section
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,7 +92,9 @@ def split_message(message: Buffer, section: bytes | None) -> tuple[bytes, int, b
         )
     if not root & 4:
         if section is None:
-            raise ValueError("the message does not describe itself (root byte D0 or D8): give its section")
+            raise ValueError(
+                f"the message does not carry its schema (root byte {root:02X}): pass section=, the bytes of it"
+            )
         return section, 1, root == 0xD8
     size, at = _read_len(message, 1, len(message))
     if size > len(message) - at:
@@ -127,11 +130,16 @@ def choose_list(section: bytes, table: str | None) -> FieldDef:
         raise FormatError(
             f"the messages have no list of records {table!r}; lists: {', '.join(f.name for f in fields) or 'none'}"
         )
+    if not fields:
+        root = parsed_section(section).root
+        what = "a document of dynamic values" if root.has_dynamic else "one record"
+        raise FormatError(
+            f"the message has no list of records, it is {what}: colbin.decode(schema, message) reads it, with None for "
+            "the schema of a message that carries its own"
+        )
     if len(fields) != 1:
         raise FormatError(
-            "the message has no list of records"
-            if not fields
-            else f"the message has {len(fields)} lists of records: choose one by name, of "
+            f"the message has {len(fields)} lists of records: choose one with table=, of "
             + ", ".join(repr(f.name) for f in fields)
         )
     return fields[0]
@@ -300,9 +308,9 @@ def _decode_side_by_side(arguments: Any, columns: ListColumns, threads: int) -> 
 def decode_table(
     message: Buffer,
     *,
-    section: bytes | None = None,
+    section: bytes | Section | None = None,
     table: str | None = None,
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     max_rows: int = MAX_ROWS,
     max_cells: int = MAX_CELLS,
     errors: str = "strict",
@@ -314,11 +322,11 @@ def decode_table(
     ----------
     message : buffer of bytes
         A whole message; with D0 and D8 `section` must be given.
-    section : bytes, optional
+    section : bytes or Section, optional
         The schema section, if the message does not carry it.
     table : str, optional
         Which field of the root record; needed when it has several lists of records.
-    columns : sequence of str, optional
+    columns : str or sequence of str, optional
         Only these, in this order.
     max_rows, max_cells : int
         Limits of what a message may claim (colbin.md 14).
@@ -340,10 +348,12 @@ def decode_table(
         For everything that colbin.md 15 refuses, and lists above the limits.
     ColumnNotFoundError
     """
-    own, body, k8 = split_message(message, section)
+    check_message(message)
+    own, body, k8 = split_message(message, None if section is None else schema_bytes(section))
     field = choose_list(own, table)
     chosen = list_columns(own, field.type.index)
     if columns is not None:
+        columns = [columns] if isinstance(columns, str) else columns
         chosen, order = _select(own, field, chosen, columns)
     span = find_list(message, body, len(message), k8, own, field)
     check_size(span.rows, len(chosen.struct.fields), max_rows=max_rows, max_cells=max_cells)

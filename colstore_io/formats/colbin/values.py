@@ -21,6 +21,9 @@ __all__ = [
     "encoded",
     "integers_of",
     "is_integer",
+    "located",
+    "no_dynamic_form",
+    "step_from",
     "text_of",
     "wire_integer",
 ]
@@ -49,6 +52,34 @@ class Place:
 
     def __str__(self) -> str:
         return f"{self.struct.name}.{self.field.name}" if self.struct.name else f"field {self.field.name!r}"
+
+
+def step_from(exc: Exception, step: object) -> None:
+    """Note that `exc` came from inside the value at `step`, a key of a map or a position in a list."""
+    steps = getattr(exc, "colbin_steps", ())
+    exc.colbin_steps = (step, *steps)  # type: ignore[attr-defined]
+
+
+def located(exc: Exception) -> Exception:
+    """Return `exc` with the way to the value that it is about in front of its message: ``['rows'][3]['x']: ...``."""
+    steps = getattr(exc, "colbin_steps", ())
+    if not steps:
+        return exc
+    shown = (repr(step) for step in steps)
+    way = "".join(f"[{text if len(text) <= 64 else text[:60] + '...'}]" for text in shown)
+    kind = next(each for each in (OverflowError, TypeError, ValueError) if isinstance(exc, each))
+    return kind(f"{way if len(way) <= 400 else way[:400] + '...'}: {exc}")
+
+
+def no_dynamic_form(value: Any) -> TypeError:
+    """Return the error for a value that a document cannot hold."""
+    what = f"values of type {type(value).__name__}"
+    if isinstance(value, np.ndarray):
+        what = f"arrays of {value.ndim} dimensions"
+    return TypeError(
+        f"{what} have no form in a document, which holds None, bool, int of 64 bits, float, str, bytes, lists, "
+        "mappings with str or int keys, records and tables: convert them first (times: integers or isoformat())"
+    )
 
 
 def is_integer(value: Any) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...errors import FormatError
 from ...storage import ByteFile
-from .. import Problem, ReadOptions
+from .. import DecodedColumn, Problem, ReadOptions, Statistics
 from .decoder import LogDecoder
 from .log import MAGIC, check_frames, scan
 from .reader import frames_of, read_metadata
@@ -15,7 +15,7 @@ __all__ = ["verify_file"]
 
 
 def verify_file(file: ByteFile) -> list[Problem]:
-    """Check header, frames, checksums and index of a log, and decode every message.
+    """Check header, frames, checksums and index of a log, decode every message, and compare with what the index says.
 
     Returns
     -------
@@ -60,7 +60,37 @@ def verify_file(file: ByteFile) -> list[Problem]:
     for segment in range(meta.n_records):
         data = [file.read(offset, length) for offset, length in decoder.ranges(segment, columns)]
         try:
-            decoder.decode(segment, columns, data)
+            decoded = decoder.decode(segment, columns, data)
         except FormatError as exc:
             problems.append(Problem("error", exc.message, exc.section or f"segment {segment}", exc.offset))
+            continue
+        if meta.statistics is not None:
+            for field, column in zip(meta.schema, decoded, strict=True):
+                said = _contradiction(meta.statistics, field.name, segment, column)
+                if said:
+                    place = int(meta.body_start[segment])
+                    problems.append(
+                        Problem("error", f"column {field.name!r}: the index says {said}", "index", place)
+                    )
     return problems
+
+
+def _contradiction(known: Statistics, name: str, segment: int, column: DecodedColumn) -> str:
+    """Return what the index says of a column of one segment that its values do not bear out; empty when none is."""
+    nulls = int(known.nulls[name][segment]) if name in known.nulls else -1
+    if column.array is not None:
+        found = column.array.null_count
+    elif column.validity is not None:
+        found = len(column.validity) - int(np.count_nonzero(column.validity))
+    else:
+        found = 0
+    if nulls >= 0 and nulls != found:
+        return f"{nulls} nulls, it has {found}"
+    values = column.values
+    if values is None or name not in known.minimum or not known.usable[name][segment]:
+        return ""
+    present = values if column.validity is None else values[column.validity]
+    low, high = known.minimum[name][segment], known.maximum[name][segment]
+    if len(present) and not ((present >= low) & (present <= high)).all():
+        return f"its values lie from {low} to {high}, they lie from {present.min()} to {present.max()}"
+    return ""

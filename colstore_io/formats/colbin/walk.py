@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import FormatError
 from ...kernels import json_walk
+from .arguments import check_message, schema_bytes
 from .cursor import open_message
 from .schema import MAX_ROWS, Section
 from .walk_twin import Limits, Walk, spell_float
@@ -68,6 +69,7 @@ def to_json(
     >>> to_json(bytes.fromhex("0f010002000269640401046e616d650b"), bytes.fromhex("d00901100161"))
     '{"id":1,"name":"a"}'
     """
+    check_message(message)
     data = bytes(message)
     k8, described = open_message(data)
     table = None if schema is None else _types_of(schema)
@@ -78,7 +80,10 @@ def to_json(
         if table is None or table.section.is_prefix_of(own):
             table = tags
     if table is None or tags is None:
-        raise ValueError("the message has no section of its own; pass the schema")
+        raise ValueError(
+            f"the message does not carry its schema (root byte {data[0]:02X}): pass it, as in "
+            "colbin.to_json(codec.schema, message)"
+        )
     limits = Limits(max_rows, max_cells, max_text + 64 * len(data))
     text = _by_kernel(data, start, k8, table, limits) if tags is table else None
     if isinstance(text, int):  # the twin would take very long to get there
@@ -121,7 +126,7 @@ def _by_twin(data: bytes, start: int, k8: bool, table: TypeTexts, tags: TypeText
 def _types_of(schema: bytes | bytearray | memoryview | Section) -> TypeTexts:
     if isinstance(schema, Section):
         return _remembered(schema)
-    data = bytes(schema)
+    data = schema_bytes(schema)
     return _remembered(data) if len(data) <= _REMEMBERED else TypeTexts(Section.from_bytes(data))
 
 

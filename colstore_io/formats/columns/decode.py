@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import DecodedColumn
 from .chunk import Chunk, ChunkFacts, Place
-from .decode_fixed import Bits, Delta, DictFixed, PlainFixed, read_blocks
+from .decode_fixed import Bits, Delta, DictFixed, PlainFixed
 from .decode_variable import Affix, DictVariable, OffsetBytes, PlainVariable, Tokenized
 from .decompress import decompress
 from .sinks import Request, Sink
@@ -60,7 +60,7 @@ class ColumnWork:
         self.raw_bytes = sum(raw[number] for number in self._order)
 
     def read_at_once(self, threads: int) -> bool:
-        """Read the chunk by one call of a kernel, if there is one for it.
+        """Read the chunk on the short road of `FixedBlocks`, if it has one.
 
         Returns
         -------
@@ -72,7 +72,7 @@ class ColumnWork:
         if found is None:
             return False
         blocks, values = found
-        if not read_blocks(blocks, values, threads):
+        if not blocks.read(values, threads):
             return False
         self.finish()
         return True

@@ -14,74 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels import decode as kernel
-from ...kernels.inflate import FixedBlocks
-from ...threads import run_with_helpers
 from .. import DecodedColumn
 from .chunk import Chunk, ChunkFacts, Place
 from .dictionary import Dictionary
+from .fixed_blocks import FixedBlocks, fixed_blocks
 from .sinks import Request, Sink
 from .tags import NUMPY_TYPES, Codec, Encoding, Type
 
-__all__ = [
-    "Bits",
-    "Delta",
-    "DictFixed",
-    "PlainFixed",
-    "fixed_blocks",
-    "plain_view",
-    "read_blocks",
-    "worth_sharing",
-]
-
-
-def fixed_blocks(chunk: Chunk, kind: Type) -> FixedBlocks | None:
-    """Return the kernel that reads the values of a chunk as often as they are wanted; None where it cannot.
-
-    It can read Plain and Delta, not compressed or under Flate, other than bool; Delta in blocks of whole differences.
-    """
-    if chunk.codec not in (Codec.NONE, Codec.FLATE) or kind is Type.BOOL or not kind.fixed:
-        return None
-    differences = chunk.encoding is Encoding.DELTA
-    if not differences and chunk.encoding is not Encoding.PLAIN:
-        return None
-    if differences and any(raw % 8 for raw in chunk.raw):
-        return None
-    return FixedBlocks(
-        chunk.data,
-        np.array(chunk.stored, np.int64),
-        np.array(chunk.raw, np.int64),
-        NUMPY_TYPES[kind].itemsize,
-        chunk.codec is Codec.FLATE,
-        differences,
-    )
-
-
-WORTH_SHARING_BYTES = 1 << 16
-"""Stored bytes below which inflating stays in its thread: 0.2 ms, no more than it takes to call another one."""
-
-WORTH_COPYING_BYTES = 4 << 20
-"""Bytes of the result below which a copy stays in its thread. A team of OpenMP waits for its last member, which takes
-tens of milliseconds where other programs have the cores. From here on easy streams are shared too."""
-
-
-def worth_sharing(blocks: FixedBlocks) -> bool:
-    """Whether `read_blocks` makes use of several threads."""
-    return blocks.deflated_bytes >= WORTH_SHARING_BYTES or blocks.raw_bytes >= WORTH_COPYING_BYTES
-
-
-def read_blocks(blocks: FixedBlocks, out: NDArray[np.uint8], threads: int) -> bool:
-    """Fill `out` with all values on up to `threads` threads; False when a block is damaged.
-
-    Inflating is shared by threads that are called off when they do not come in time.
-    """
-    if threads == 1 or not worth_sharing(blocks):
-        return blocks.read(out, 1) < 0
-    if not blocks.deflated_bytes:
-        return blocks.read(out, threads) < 0
-    cells = np.zeros(2 + blocks.n_blocks, np.int64)
-    cells[1] = -1
-    run_with_helpers(lambda: blocks.take_part(out, cells), min(threads, blocks.n_blocks) - 1)
-    return blocks.end(out, cells) < 0
+__all__ = ["Bits", "Delta", "DictFixed", "PlainFixed", "plain_view"]
 
 
 def plain_view(chunk: Chunk, kind: Type) -> NDArray[Any] | None:

@@ -14,7 +14,8 @@ from ...errors import FormatError
 from .. import Allocate, DecodedColumn, ReadOptions, ReadyChunk
 from .chunk import Chunk, ChunkFacts, Place, parse_chunk
 from .decode import ColumnWork, Request
-from .decode_fixed import fixed_blocks, plain_view, read_blocks, worth_sharing
+from .decode_fixed import plain_view
+from .fixed_blocks import fixed_blocks
 from .footer import CHUNK_RECORD, Footer, fingerprint_of
 from .pipeline import WORTHWHILE_BYTES, run
 from .tags import PLAIN_WIDTH, TRAILER_BYTES, Encoding, Type
@@ -183,8 +184,8 @@ class ColumnsDecoder:
         return ReadyChunk(
             facts.n_rows,
             blocks.raw_bytes,
-            worth_sharing(blocks),
-            lambda out, threads: read_blocks(blocks, out, threads),
+            blocks.shared,
+            blocks.read,
             plain_view(chunk, facts.type),
         )
 
@@ -256,7 +257,7 @@ class ColumnsDecoder:
         except FormatError as exc:
             place.refuse(exc.message)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> tuple[Any, ...]:
         # A task carries thousands of chunks. One row group follows the other nearly always, so offsets are told by
         # how they differ from the end of the chunk before.
         begin, chunks = self.start.ravel(), self.chunks.ravel()
@@ -270,51 +271,55 @@ class ColumnsDecoder:
             chunks["tokenizer"],
         ]
         tags = np.concatenate([chunks["encoding"], chunks["codec"]]).tobytes()
-        return {
-            "path": self.path,
-            "options": self.options,
-            "digests": self.digests,
-            "names": self.names,
-            "columns": (self.types.tobytes(), self.nullable.tobytes(), tuple(self._row_bytes().tolist())),
-            "first_group": self.first_group,
-            "first": int(begin[0]) if len(begin) else 0,
-            "footer_place": self.footer_place,
-            "fingerprint": self.fingerprint,
-            "shape": self.start.shape,
-            "numbers": zlib.compress(b"".join(_planes(array) for array in numbers), 6),
-            "tags": zlib.compress(tags, 6),
-        }
+        # No names here: they would take a tenth of a task of one row group.
+        return (
+            self.path,
+            self.options,
+            self.digests,
+            self.names,
+            (self.types.tobytes(), self.nullable.tobytes(), tuple(self._row_bytes().tolist())),
+            self.first_group,
+            int(begin[0]) if len(begin) else 0,
+            self.footer_place,
+            self.fingerprint,
+            self.start.shape,
+            zlib.compress(b"".join(_planes(array) for array in numbers), 6),
+            zlib.compress(tags, 6),
+        )
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        n_groups, n_columns = shape = state["shape"]
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        path, options, digests, names, columns, first_group, first, footer_place, fingerprint, shape = state[
+            :10
+        ]
+        n_groups, n_columns = shape
         count = n_groups * n_columns
-        raw = zlib.decompress(state["numbers"])
+        raw = zlib.decompress(state[10])
         parts = []
         at = 0
         for size in (n_groups, count, count, count, count):
             parts.append(_numbers(raw[at : at + 8 * size], size))
             at += 8 * size
         steps, gaps, length, null_count, tokenizer = parts
-        begin = state["first"] + np.cumsum(gaps) + np.cumsum(length) - length
-        tags = np.frombuffer(zlib.decompress(state["tags"]), np.uint8)
+        begin = first + np.cumsum(gaps) + np.cumsum(length) - length
+        tags = np.frombuffer(zlib.decompress(state[11]), np.uint8)
         chunks = np.zeros(count, CHUNK_RECORD)
         chunks["byte_length"], chunks["null_count"], chunks["tokenizer"] = length, null_count, tokenizer
         chunks["encoding"], chunks["codec"] = tags[:count], tags[count:]
-        types, nullable, row_bytes = state["columns"]
+        types, nullable, row_bytes = columns
         values = {
-            "path": state["path"],
-            "options": state["options"],
-            "digests": state["digests"],
-            "names": state["names"],
+            "path": path,
+            "options": options,
+            "digests": digests,
+            "names": names,
             "types": np.frombuffer(types, np.uint8),
             "nullable": np.frombuffer(nullable, np.bool_),
             "row_bytes": row_bytes,
-            "first_group": state["first_group"],
+            "first_group": first_group,
             "n_rows": np.cumsum(steps),
             "start": begin.reshape(shape),
             "chunks": chunks.reshape(shape),
-            "footer_place": state["footer_place"],
-            "fingerprint": state["fingerprint"],
+            "footer_place": footer_place,
+            "fingerprint": fingerprint,
             "independent": True,
         }
         for name, value in values.items():

@@ -1,26 +1,28 @@
 """Blocks to raw bytes, each bounded by the length that its table announces (columns.md section 7).
 
-Raw DEFLATE, the codec of nearly all files, goes through the library's own kernel (`kernels.inflate`): it writes a block
-into its place in the result, knows how long it may become, and stops after a few bytes where only these are wanted. No
-library for Python does the first and the last. Milliseconds to inflate the blocks of 256 KiB of the comparison workload
-into the same memory again, minima of interleaved rounds, one thread (what the default writes: `run` Delta, `f` Plain,
-`low` Dict, `high` Affix), and earlier of the streams of zlib level 1 (all Plain but `run`):
+Raw DEFLATE and zlib go through libdeflate (the package ``deflate``), which decodes a whole block into memory of its
+announced size and stops there. Milliseconds to inflate the blocks of 256 KiB of the comparison workload, medians of 11
+interleaved rounds on a shared machine (columns: `run` and `rnd` are Delta, the others Plain; deflated by zlib level 1):
 
-=========  ======  ==========  ====================================
-stream     kernel  libdeflate  zlib, zlib-ng, isal, libdeflate
-=========  ======  ==========  ====================================
-run          0.15        0.12  0.21, 0.12, 0.18, 0.10
-f            3.92        3.36  7.48, 5.60, 4.13, 3.82
-low         0.036       0.028  2.44, 1.51, 1.45, 0.87
-high         2.26        1.90  7.27, 3.83, 3.31, 2.53
-=========  ======  ==========  ====================================
+=========  ====  =======  ====  ==========
+stream     zlib  zlib-ng  isal  libdeflate
+=========  ====  =======  ====  ==========
+run        0.21     0.12  0.18        0.10
+rnd        0.14     0.10  0.13        0.07
+f          7.48     5.60  4.13        3.82
+low        2.44     1.51  1.45        0.87
+high       7.27     3.83  3.31        2.53
+=========  ====  =======  ====  ==========
 
-libdeflate's numbers hold without the memory that it makes for each block and the copy out of it.
+Of streams of ISA-L level 2 and of libdeflate's levels 1, 4 and 6 libdeflate is the fastest too, or within a tenth, with
+exceptions that the default does not write: `run` by libdeflate level 4 takes it 0.69 (zlib-ng 0.13, ISA-L 0.38), by
+level 1 0.31 (zlib-ng 0.22); `high` by level 6 takes it 3.3, as Affix 6.3 (ISA-L 2.3 both). All four release the GIL:
+while one call inflated 48 MiB another thread woke up 174 to 528 times, in a regular expression that holds the lock 4
+times.
 
-Zlib goes through libdeflate (the package ``deflate``), which decodes a whole block into memory of its announced size
-and stops there. Gzip is left to the standard library: members may follow each other and nothing else may, which
-libdeflate's one-shot call does not tell. Blocks of Zstandard (codec 1) are an extension of this library: the format
-reserves the tag and its own library refuses it.
+Gzip is left to the standard library: members may follow each other and nothing else may, which libdeflate's one-shot
+call does not tell. Blocks of Zstandard (codec 1) are an extension of this library: the format reserves the tag and its
+own library refuses it.
 """
 
 from __future__ import annotations
@@ -33,13 +35,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels import decode as kernel
-from ...kernels.inflate import inflate
 from .tags import Codec
 
 if TYPE_CHECKING:
     from .chunk import Place
 
-__all__ = ["decompress", "expansion", "prefix"]
+__all__ = ["decompress", "expansion", "inflated", "prefix"]
 
 _EXPANSION = {
     Codec.FLATE: 1032,
@@ -117,14 +118,26 @@ def prefix(codec: Codec, stored: memoryview, n_raw: int, n: int, place: Place, b
         if written < 0 and written != _LONGER:
             place.fail(f"block {block} is no {codec.name} stream of {n_raw} raw bytes: {faults[written]}")
         return out[: n if written == _LONGER else written].tobytes()
-    if codec in (Codec.GZIP, Codec.ZLIB):
+    if codec in _WINDOWS:
         try:
-            found = zlib.decompressobj(47).decompress(stored, n) if n else b""
+            found = zlib.decompressobj(_WINDOWS[codec]).decompress(stored, n) if n else b""
         except zlib.error as exc:
             place.fail(f"block {block} is no {codec.name} stream of {n_raw} raw bytes: {exc}")
         if len(found) == n:
             return found  # else an empty member comes first
     return bytes(decompress(codec, stored, n_raw, place, block)[:n])
+
+
+def inflated(stored: memoryview, n_raw: int) -> Any:
+    """Return the raw bytes of a DEFLATE stream of up to `n_raw`, or what is wrong with it as text. Releases the GIL."""
+    if n_raw == 0:  # libdeflate takes 0 for "unknown"
+        return _with_zlib(stored, 0, -15)
+    import deflate
+
+    try:
+        return deflate.deflate_decompress(stored, n_raw)
+    except deflate.DeflateError:
+        return "the data is damaged or longer"
 
 
 def _zlib(stored: memoryview, n_raw: int) -> Any:
@@ -190,18 +203,20 @@ def _zstd(stored: memoryview, n_raw: int) -> Any:
         return str(exc)
 
 
+_WINDOWS = {Codec.FLATE: -15, Codec.GZIP: 31, Codec.ZLIB: 15}
+"""What the standard library calls each; it can stop after a few bytes, which libdeflate cannot."""
+
 _LONGER = -3
 _LZW_FAULTS = {
     -1: "it ends without an end code",
     -2: "a code that is not in the table yet",
     _LONGER: "it is longer than announced",
 }
-_FLATE_FAULTS = {-1: "it is cut short", -2: "the data is damaged", _LONGER: "it is longer than announced"}
 _INTO: dict[Codec, tuple[Callable[[Any, NDArray[np.uint8]], int], dict[int, str]]] = {
-    Codec.FLATE: (inflate, _FLATE_FAULTS),
     Codec.LZW: (kernel.lzw, _LZW_FAULTS),
 }
 _WHOLE: dict[Codec, Callable[[memoryview, int], Any]] = {
+    Codec.FLATE: inflated,
     Codec.ZLIB: _zlib,
     Codec.GZIP: _gzip,
     Codec.ZSTD: _zstd,

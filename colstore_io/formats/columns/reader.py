@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ...errors import FormatError
@@ -119,7 +119,8 @@ def read_metadata(
     UnsupportedFeatureError
         With ``options.strict``, if a tokenizer is not registered (12.1); else only a read of its columns asks for it.
     """
-    chosen = options if options is not None else ReadOptions()
+    # Decoders, which tasks carry, are the same however statistics were asked for.
+    chosen = ReadOptions() if options is None else replace(options, statistics=True)
     schemas: dict[Any, Schema] = {}
     metas = []
     for file, opened in zip(files, read_footers(files, heads, max_rows=chosen.max_rows), strict=True):

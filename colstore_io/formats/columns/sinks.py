@@ -22,7 +22,7 @@ from .tags import Codec
 from .variable import offset_type
 
 if TYPE_CHECKING:
-    from ...kernels.inflate import FixedBlocks
+    from .fixed_blocks import FixedBlocks
     from .tokenizer import Tokenizer
 
 __all__ = ["Regions", "Request", "Sink", "stream_prefix"]
@@ -115,7 +115,7 @@ class Sink(ABC):
         """Return the column."""
 
     def blocks(self) -> tuple[FixedBlocks, NDArray[np.uint8]] | None:
-        """Return a kernel that reads the whole chunk at once, and the place of its values; None if there is none."""
+        """Return what reads the whole chunk at once, and the place of its values; None if there is none."""
         return None
 
 

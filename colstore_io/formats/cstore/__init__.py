@@ -34,9 +34,9 @@ class CstoreFormat:
     def read_metadata(
         self, files: Sequence[ByteFile], heads: Sequence[memoryview], options: ReadOptions | None = None
     ) -> Sequence[ShardMeta]:
-        """Return what the files hold; see `reader.read_metadata`. None of the options concerns this format."""
-        del options
-        return read_metadata(files, heads, index=True)
+        """Return what the files hold; see `reader.read_metadata`. `statistics` is the one option for it."""
+        later = options is not None and not options.statistics
+        return read_metadata(files, heads, statistics="none" if later else "near", index=True)
 
     def read_statistics(self, files: Sequence[ByteFile], metas: Sequence[ShardMeta]) -> list[ShardMeta]:
         """Fetch statistics that are not there yet; see `reader.read_statistics`."""

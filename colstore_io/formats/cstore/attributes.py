@@ -15,6 +15,7 @@ Keys come back in sorted order: the checksum is taken over sorted text, and so i
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -128,12 +129,17 @@ def _decode(value: Any, key: str, depth: int) -> Any:
     return value
 
 
+@functools.lru_cache(64)
+def _known_dtype(text: str) -> np.dtype[Any]:
+    return parse_dtype(text)
+
+
 def _decode_array(data: object, dtype_text: object, shape: object, key: str) -> Any:
     try:
         if isinstance(dtype_text, str) and dtype_text in _COMPLEX:
             dtype = _COMPLEX[dtype_text]
         else:
-            dtype = parse_dtype(dtype_text)
+            dtype = _known_dtype(dtype_text) if isinstance(dtype_text, str) else parse_dtype(dtype_text)
         if not isinstance(data, str) or not isinstance(shape, list):
             raise ValueError("has no hexadecimal data or no shape")
         if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in shape):

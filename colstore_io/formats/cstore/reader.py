@@ -153,6 +153,8 @@ def _read_each(
     files: Sequence[ByteFile], heads: Sequence[memoryview], tables: _Tables, *, index: bool
 ) -> tuple[list[ShardMeta], list[memoryview]]:
     """Return what each file holds, without statistics, and its first bytes as far as they had to be fetched."""
+    if not files:
+        return [], []
     headers, known = _read_headers(files, heads, tables)
     understood = [tables.table(h, f.spelling) for h, f in zip(headers, files, strict=True)]
     indexes = _read_records(files, known, headers, understood, index=index)

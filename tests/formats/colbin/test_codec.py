@@ -21,6 +21,7 @@ from colstore_io.formats.colbin.annotations import record
 from colstore_io.formats.colbin.codec import Codec, decode, encode
 from colstore_io.formats.colbin.encode import encode_value
 from colstore_io.formats.colbin.markers import f32, field, i8, i32, i64, u8, u32, u64
+from colstore_io.formats.colbin.schema import FieldDef, FieldType, Section, StructDef, TypeCode
 
 
 @record
@@ -159,7 +160,7 @@ def test_keys_that_are_not_required_stay_out():
         ({"codes": [1, 2, 128]}, OverflowError, r"codes\[2\]: 128 is outside the range of i8"),
         ({"names": ["a", None]}, TypeError, r"names\[1\]: expected str, got NoneType"),
         ({"names": "abc"}, TypeError, "names: expected a list of str, got str"),
-        ({"counts": {"a": 256}}, OverflowError, r"counts\[0\]: 256 is outside the range of u8"),
+        ({"counts": {"a": 256}}, OverflowError, r"counts\['a'\]: 256 is outside the range of u8"),
         ({"counts": {1: 1}}, TypeError, "counts: expected str, got int"),
         ({"counts": 5}, TypeError, "counts: expected a mapping, got int"),
         ({"ratio": 1e39}, OverflowError, "ratio: 1e.39 is outside the range of f32"),
@@ -300,8 +301,12 @@ def test_records_in_dynamic_values_are_maps_or_typed_records():
     assert plain == described
     assert plain.anything == {"sku": "a", "quantity": 1, "price": 2.0}
     assert decode(None, codec.encode_self_describing(holder))["many"][1]["sku"] == "c"
-    with pytest.raises(TypeError, match=r"anything\[0\]: expected a dynamic value, got set"):
+    with pytest.raises(TypeError, match=r"anything\[0\]: values of type set have no form in dynamic values"):
         codec.encode(Holder("h", [set()]))
+    with pytest.raises(TypeError, match=r"anything\['a'\]\[1\]\['b c'\]: values of type complex"):
+        codec.encode(Holder("h", {"a": [None, {"b c": 1j}]}))
+    with pytest.raises(OverflowError, match=r"many\[0\]\['x{59}\.\.\.\]: "):
+        codec.encode(Holder("h", None, [{"x" * 1000: 1 << 64}]))
 
 
 def test_dynamic_values_come_back():
@@ -460,3 +465,27 @@ def test_failed_decodes_leave_no_object_behind():
         with pytest.raises(FormatError):
             codec.decode(damaged)
     assert len([o for o in gc.get_objects() if type(o) is Line]) == before
+
+
+@pytest.mark.parametrize("key", [4, 15, 16, 63, 64, 77, 200, 255])
+@pytest.mark.parametrize("k8", [False, True])
+@pytest.mark.parametrize("envelope", [False, True])
+def test_absent_fields_read_as_zeros_whatever_their_keys(key, k8, envelope):
+    # a section may give a type of four-bit keys any keys, and a message may have runs of another width than its type
+    fields = (FieldDef("rows", key, FieldType.records(1)),)
+    inner = StructDef("", (FieldDef("a", key, FieldType.scalar(TypeCode.I32)),), k8=k8)
+    section = Section((StructDef("", fields, k8=k8, envelope=envelope), inner))
+    for root in (b"\xd0", b"\xd8"):
+        assert decode(section, root) == (None if envelope else {"rows": None})
+
+
+def test_absent_slots_are_set_whatever_run_the_root_announces():
+    @record
+    class Far:
+        a: Annotated[i32, 100]
+        b: Annotated[str, 200]
+        c: Annotated[i64, 1]
+
+    codec = Codec(Far)
+    assert codec.decode(b"\xd0") == codec.decode(b"\xd8") == Far(0, "", 0)
+    assert codec.decode(b"\xd0\x09\x05") == Far(0, "", 5)

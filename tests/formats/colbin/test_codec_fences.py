@@ -9,7 +9,8 @@ import pytest
 from kernels.test_guard_pages import FENCES, Fence
 
 from colstore_io.errors import FormatError
-from colstore_io.formats.colbin.codec import decode
+from colstore_io.formats.colbin.codec import SchemaCodec, decode
+from colstore_io.formats.colbin.schema import Section
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="uses mprotect")
 
@@ -25,12 +26,15 @@ def test_messages_between_fences(shared, name, side):
             section = bytes.fromhex(case["section"]) if case.get("section") else None
             if not message:
                 continue
-            area = fence.array(len(message), side)
-            area[:] = list(message)
             for size in {len(message), len(message) // 2, 1}:
-                part = area[:size] if side == "before" else area[len(message) - size :]
+                part = fence.bytes(message[:size], side)
                 try:
-                    decode(section, memoryview(part), errors="surrogateescape")
+                    decode(section, part, errors="surrogateescape")
+                except FormatError:
+                    pass
+                try:
+                    # the way of the usual call, of messages without a section
+                    SchemaCodec(Section.from_bytes(section or part[1:])).decode(part)
                 except FormatError:
                     continue
     finally:

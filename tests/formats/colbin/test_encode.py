@@ -142,7 +142,7 @@ def section(kind, *more):
         (FieldType.scalar(TypeCode.LIST_U16), np.zeros((2, 2)), TypeError, "one-dimensional"),
         (FieldType.map(TypeCode.STRING, TypeCode.I8), {"k": 128}, ValueError, "outside of i8"),
         (FieldType.map(TypeCode.U8, TypeCode.I8), {-1: 1}, ValueError, "outside of u8"),
-        (FieldType.scalar(TypeCode.DYNAMIC), object(), TypeError, "no dynamic form"),
+        (FieldType.scalar(TypeCode.DYNAMIC), object(), TypeError, "no form in a document"),
         (FieldType.scalar(TypeCode.DYNAMIC), 2**64, ValueError, "64 bits"),
         (FieldType.scalar(TypeCode.DYNAMIC), {1.5: 1}, TypeError, "keys of a map"),
         (FieldType.records(0), [5], TypeError, "is not a record"),
@@ -166,3 +166,39 @@ def test_nesting_is_bounded():
 def test_equal_keys_and_values_of_a_map_are_written_by_their_own_types():
     kind = section(FieldType.map(TypeCode.I64, TypeCode.F64))
     assert to_json(kind, encode_value(kind, {"a": {5: 5}})) == '{"a":{"5":5}}'
+
+
+@pytest.mark.parametrize(
+    ("document", "error", "message"),
+    [
+        (
+            {"rows": [{"x": {1}}]},
+            TypeError,
+            r"\['rows'\]\[0\]\['x'\]: values of type set have no form in a document",
+        ),
+        ({"a": {2: [None, 1j]}}, TypeError, r"\['a'\]\[2\]\[1\]: values of type complex"),
+        ([1, np.zeros((2, 2))], TypeError, r"\[1\]: arrays of 2 dimensions"),
+        ({"s": pa.chunked_array([[1]])}, TypeError, r"\['s'\]: values of type ChunkedArray"),
+        ({"n": [1 << 64]}, OverflowError, r"\['n'\]\[0\]: 18446744073709551616 is outside"),
+        ({"m": {1.5: 2}}, TypeError, r"\['m'\]: the keys of a map are strings or integers, not float"),
+        ({1: 2, "a": 3}, TypeError, "keys of a document are all strings or all integers; 1 is of type int"),
+        ({True: 1}, TypeError, "True is of type bool"),
+        (
+            {"t": {"w": pa.table({"t": pa.array([1], pa.timestamp("s"))})}},
+            TypeError,
+            r"\['t'\]\['w'\]: column 't'",
+        ),
+        (5, TypeError, "root of a document is a mapping, list, table or record, not int"),
+    ],
+)
+def test_what_a_document_cannot_hold_is_named_with_its_place(document, error, message):
+    with pytest.raises(error, match=f"^.*{message}"):
+        encode_self_describing(document)
+
+
+def test_the_place_of_an_error_stays_short():
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(ValueError, match="nest") as caught:
+        encode_self_describing(endless)
+    assert len(str(caught.value)) < 600

@@ -286,6 +286,119 @@ def test_bounds_of_messages_become_bounds_of_segments():
     assert opened(data)[1].statistics is None
 
 
+NULLS = Schema(
+    (
+        Field("i", np.dtype("i8"), optional=True),
+        Field("s", np.dtype(object), logical="string", optional=True),
+        Field("n", np.dtype("i4")),
+    )
+)
+
+
+def null_columns(*values: int | None) -> list:
+    texts = [None if value is None else str(value) for value in values]
+    return [
+        pa.array(values, pa.int64()),
+        pa.array(texts, pa.string()),
+        np.arange(len(values), dtype="i4"),
+    ]
+
+
+def null_log(*batches: tuple[int | None, ...]) -> bytes:
+    encoder = LogEncoder(NULLS)
+    parts = [encoder.begin(), *(b"".join(encoder.segment(null_columns(*batch))) for batch in batches)]
+    return b"".join((*parts, encoder.finish()))
+
+
+def test_nulls_are_counted_for_every_message_and_segment(monkeypatch):
+    monkeypatch.setattr("colstore_io.formats.colbin.decoder.SEGMENT_BYTES", 1)
+    data = null_log((1, None, 3), (None, None), (5,))
+    ((_, frames),) = frames_of([MemoryFile(data, spelling="x")], [memoryview(data)])
+    assert {number: counts.tolist() for number, counts in frames.nulls.items()} == {
+        0: [1, 2, 0],
+        1: [1, 2, 0],
+    }
+    statistics = opened(data)[1].statistics
+    assert sorted(statistics.nulls) == ["i", "s"]
+    assert statistics.nulls["s"].sum() == 3
+
+
+def test_conditions_about_nulls_pass_over_messages(tmp_path, monkeypatch):
+    monkeypatch.setattr("colstore_io.formats.colbin.decoder.SEGMENT_ROWS", 1)
+    path = tmp_path / "n.colbin"
+    path.write_bytes(null_log((1, 2), (None, 3), (None, None)))
+    table = cs.open(path)
+    segments = table.source.plan.segments.n_segments
+    assert segments == 3
+    from colstore_io.rows import matching_segments
+
+    def looked_at(condition):
+        from colstore_io.predicate import bind
+
+        return matching_segments(table.source, bind(condition, table.schema)).tolist()
+
+    for name in ("i", "s"):
+        assert looked_at(cs.col(name).isna()) == [False, True, True]
+        assert looked_at(cs.col(name).notna()) == [True, True, False]
+        assert len(table.where(cs.col(name).isna())) == 3
+        assert len(table.where(cs.col(name).notna())) == 3
+    assert looked_at(cs.col("i") > 2) == [False, True, False]
+
+
+def test_logs_without_counts_are_read_as_before(tmp_path):
+    data = null_log((1, None), (None, None))
+    ((_, frames),) = frames_of([MemoryFile(data, spelling="x")], [memoryview(data)])
+    old = data[: frames.end] + log_module.encode_index(
+        log_module.Frames(frames.offset, frames.size, frames.rows, frames.end, frames.bounds)
+    )
+    statistics = opened(old)[1].statistics
+    assert statistics.nulls == {}
+    assert "i" in statistics.minimum
+
+
+def test_readers_of_before_null_counts_pass_over_them():
+    # what such a reader did: every entry parsed alike, those of columns that it does not know passed over
+    data = null_log((1, None), (4, 5))
+    size = int.from_bytes(data[-16:-12], "little")
+    index = data[-TRAILER_BYTES - size : -TRAILER_BYTES]
+    count, entries = np.frombuffer(index[:8], "<u4").tolist()
+    at, numbers = 8, []
+
+    def column():
+        nonlocal at
+        length = int.from_bytes(index[at : at + 4], "little")
+        at += 4 + length
+
+    column(), column()
+    for _ in range(entries):
+        numbers.append(int.from_bytes(index[at : at + 4], "little"))
+        assert np.dtype(index[at + 4 : at + 6].decode()).kind in "iufb"
+        at += 6
+        column(), column(), column()
+    assert (count, at) == (2, len(index))
+    assert [number for number in numbers if number < len(NULLS)] == [0, 2]
+    assert [number - (1 << 31) for number in numbers if number >= len(NULLS)] == [0, 1]
+
+
+def test_counts_that_contradict_their_messages_are_not_believed():
+    data = null_log((1, None), (None, None))
+    ((_, frames),) = frames_of([MemoryFile(data, spelling="x")], [memoryview(data)])
+
+    def with_counts(**changes):
+        changed = {**frames.nulls, 0: np.array(changes["counts"], np.int64)}
+        return data[: frames.end] + log_module.encode_index(
+            log_module.Frames(
+                frames.offset, frames.size, frames.rows, frames.end, frames.bounds, nulls=changed
+            )
+        )
+
+    assert "i" not in opened(with_counts(counts=[1, 3]))[1].statistics.nulls
+    assert opened(with_counts(counts=[1, -1]))[1].statistics.nulls["i"].tolist() == [-1]
+    wrong = MemoryFile(with_counts(counts=[0, 2]), spelling="x.colbin")
+    (problem,) = FORMAT.verify_file(wrong)
+    assert "column 'i': the index says 2 nulls, it has 3" in str(problem)
+
+
 def test_an_index_larger_than_what_is_read_at_first_is_fetched(monkeypatch):
     from colstore_io.formats.colbin import reader
 

@@ -284,7 +284,7 @@ def test_columns_are_chosen_by_name():
         decode_table(message, columns=["c"])
     with pytest.raises(FormatError, match="no list of records 'x'"):
         decode_table(message, table="x")
-    with pytest.raises(ValueError, match="give its section"):
+    with pytest.raises(ValueError, match="pass section="):
         decode_table(b"\xd0")
 
 
