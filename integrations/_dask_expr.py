@@ -388,9 +388,8 @@ class _ReadColumns(Projection):
     projection.
     """
 
-    operation = staticmethod(
-        _columns_of
-    )  # some versions of Dask make the name of this, which must be one of its own
+    # Some versions of Dask make the expression's name of this, which must be one of its own.
+    operation = staticmethod(_columns_of)  # type: ignore[assignment]
 
     def _simplify_up(self, parent: Any, dependents: Any) -> Any:
         read = self.frame

@@ -325,7 +325,7 @@ def supervise(arguments: argparse.Namespace, targets: list[str], folder: Path) -
         command += ["--runs", str(arguments.runs)] if arguments.runs else []
         for name in left:
             command += ["--target", name]
-        status = _watch(command, slot)
+        status = _watch(command, slot, folder)
         bad |= slot.noted()
         executions, name, data = slot.read()
         if arguments.engine == "atheris":
@@ -339,9 +339,9 @@ def supervise(arguments: argparse.Namespace, targets: list[str], folder: Path) -
     return bad
 
 
-def _watch(command: list[str], slot: Slot) -> int:
-    """Run a worker; one that makes no progress is killed."""
-    process = subprocess.Popen(command)
+def _watch(command: list[str], slot: Slot, folder: Path) -> int:
+    """Run a worker; one that makes no progress is killed. Its temporary files lie in `folder`: it may end uncleanly."""
+    process = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(folder)})
     patience = HANG_SECONDS * (10 if os.environ.get(SANITIZED) else 1)
     last, since = -1, time.monotonic()
     try:

@@ -45,6 +45,7 @@ KERNEL_TESTS: dict[str, tuple[str, ...]] = {
         *(f"{COLUMNS}/test_{name}.py" for name in ("chunks", "damage", "gob")),
     ),
     "encode": (f"{KERNELS}/test_encode.py", f"{COLUMNS}/test_encoder.py", f"{COLUMNS}/test_write_read.py"),
+    "fixed_text": (f"{KERNELS}/test_fixed_text.py",),
     "grid": (f"{KERNELS}/test_grid.py", "tests/grid/test_reading.py"),
     "heads": (f"{KERNELS}/test_heads.py",),
     "json_walk": (f"{COLBIN}/test_walk.py",),
