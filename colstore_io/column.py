@@ -20,6 +20,7 @@ from .materialise import materialise, refuse_nullable, view_without_copy
 from .plan import Part
 from .predicate import Expr, bind
 from .preview import Preview, html_of, text_of
+from .ready import read_whole
 from .reductions import reduce_range
 from .rows import Rows, SourceHolder, narrow
 from .selection import Range, RowSelection
@@ -184,6 +185,10 @@ class ColumnView(ColumnShortcut, NDArrayOperatorsMixin):
         """Do what `array` says, for the keys that no `QuickColumn` is ready for."""
         source = self._holder.readable_source()
         key = self._chain
+        if key is None and copy and source.encoded:
+            whole = read_whole(source, self._part, out)
+            if whole is not None:
+                return whole
         if (key.__class__ is slice or key.__class__ is np.ndarray) and copy and out is None:
             quick: NDArray[Any] | None = source.quick_rows(self._part, key)
             if quick is not None:

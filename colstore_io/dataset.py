@@ -151,7 +151,7 @@ class Source:
         self.warm: dict[tuple[Part, ...], float] = {}  # see `cold.suspect`
         self._columns: dict[Part, NDArray[Any]] = {}
         self.quick_columns: dict[Part, QuickColumn | None] = {}  # read by the shortcuts of views
-        self.ready: dict[Part, Any] = {}  # of encoded files; see `ready_column`
+        self.ready: dict[Any, Any] = {}  # of encoded files; see `ready_column`
         self._keep: list[NDArray[Any]] = []  # buffers that tables point into, besides the mappings
         self._sizes_good_until = 0.0
         self._arenas: list[buffers.Arena] = []

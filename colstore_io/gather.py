@@ -20,7 +20,7 @@ from .dataset import QUICK_ROWS, Source
 from .decoding import read_columns
 from .fields import native
 from .plan import NO_VALIDITY, Part
-from .ready import ready_column
+from .ready import read_whole
 from .segments import distinct
 from .selection import Index, Mask, Range, RowSelection, out_of_range
 from .storage import read_ranges
@@ -43,14 +43,9 @@ def read_part(
     """
     if source.encoded:
         if isinstance(rows, Range) and rows.covers(source.n_rows):
-            ready = ready_column(source, part)
-            if ready is not None:
-                if out is not None:
-                    source.refuse_overlap([out])
-                source.check_sizes()
-                whole = ready.read(source, out)
-                if whole is not None:
-                    return whole
+            whole = read_whole(source, part, out)
+            if whole is not None:
+                return whole
         found: NDArray[Any] = _decoded(source, rows, (part,), None if out is None else (out,))[0]
         return found
     if out is None and rows.__class__ is not Mask and rows.count <= QUICK_ROWS:

@@ -7,8 +7,9 @@ first of them. Chunks that are stored as they are in memory are not even copied 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,10 @@ from .fields import native
 from .formats import ReadyChunk, ReadyDecoder
 from .plan import Part
 
-__all__ = ["ReadyColumn", "ready_column", "segment_view"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ReadyColumn", "arrow_table", "read_whole", "ready_column", "segment_view"]
 
 MOST_SEGMENTS = 1024
 """Row groups up to which a column is kept ready; beyond, what is around a chunk hardly counts."""
@@ -59,14 +63,13 @@ class ReadyColumn:
             return None
         if count == 0:
             return out
-        with threads.lease(threads.wanted_threads(self.raw_bytes, source.thread_cap())) as granted:
-            memory = out.view(np.uint8)
-            at, width = 0, self.dtype.itemsize
-            for _, chunk in self.chunks:
-                size = chunk.n_rows * width
-                if not chunk.read(memory[at : at + size], granted):
-                    return None
-                at += size
+        memory = out.view(np.uint8)
+        at, width = 0, self.dtype.itemsize
+        for _, chunk in self.chunks:
+            size = chunk.n_rows * width
+            if not _read(source, chunk, memory[at : at + size]):
+                return None
+            at += size
         return out
 
     def segment(self, source: Source, number: int, *, share: bool) -> NDArray[Any] | None:
@@ -75,8 +78,59 @@ class ReadyColumn:
         if share and chunk.view is not None:
             return chunk.view
         out = buffers.empty(chunk.n_rows, self.dtype)
-        with threads.lease(threads.wanted_threads(chunk.raw_bytes, source.thread_cap())) as granted:
-            return out if chunk.read(out.view(np.uint8), granted) else None
+        return out if _read(source, chunk, out.view(np.uint8)) else None
+
+
+def _read(source: Source, chunk: ReadyChunk, out: NDArray[np.uint8]) -> bool:
+    if not chunk.shared:
+        return chunk.read(out, 1)
+    with threads.lease(threads.wanted_threads(chunk.raw_bytes, source.thread_cap())) as granted:
+        return chunk.read(out, granted)
+
+
+def read_whole(source: Source, part: Part, out: NDArray[Any] | None) -> NDArray[Any] | None:
+    """Return all values of a column on the shortest road, None where there is none; see `ReadyColumn.read`."""
+    ready = ready_column(source, part)
+    if ready is None:
+        return None
+    if out is not None:
+        source.refuse_overlap([out])
+    source.check_sizes()
+    return ready.read(source, out)
+
+
+def arrow_table(source: Source, positions: Sequence[int], schema: Callable[[], pa.Schema]) -> pa.Table | None:
+    """Return all rows of some columns of one row group as Arrow data, on the shortest road; None where there is none.
+
+    Parameters
+    ----------
+    source : Source
+    positions : sequence of int
+    schema : callable
+        Makes the schema of these columns; called once for an open file.
+    """
+    if not source.encoded or not positions:
+        return None
+    roads = []
+    for position in positions:
+        road = ready_column(source, (position, False))
+        if road is None or len(road.chunks) != 1:
+            return None
+        roads.append(road)
+    import pyarrow as pa
+
+    source.check_sizes()
+    key = ("schema", *positions)
+    made = source.ready.get(key)
+    if made is None:
+        made = source.ready[key] = schema()
+    arrays = []
+    for road, kind in zip(roads, made.types, strict=True):
+        values = road.segment(source, 0, share=True)
+        if values is None:
+            return None
+        arrays.append(pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)], null_count=0))
+    return pa.Table.from_arrays(arrays, schema=made)
 
 
 def ready_column(source: Source, part: Part) -> ReadyColumn | None:

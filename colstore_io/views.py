@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from . import config, convert, convert_pandas
+from . import config, convert, convert_pandas, ready
 from .column import ColumnView
 from .decoding import read_segments
 from .errors import ColumnNotFoundError
@@ -376,6 +376,10 @@ class TableOps:
         categories : collection of str, optional
             Columns to give as dictionary arrays; chunks that are stored as dictionaries are not expanded.
         """
+        if not categories and self._rows is None:
+            table = ready.arrow_table(self._holder.readable_source(), self._positions, self._arrow_schema)
+            if table is not None:
+                return table
         for name in categories:
             self._position(name)
         schema = convert.with_dictionaries(self._arrow_schema(), categories)

@@ -376,7 +376,8 @@ static int64_t entries_length(const uint32_t *indices, int64_t n, const uint32_t
   return total;
 }
 
-/* Indices and bounds were checked. `indices` may be memory of `offsets` itself: the last 4 * n bytes. Returns 1 if `data` is full, 0 if the entries have another length. */
+/* Indices and bounds were checked. `indices` may be memory of `offsets` itself: the last 4 * n bytes. Returns 1 if `data`
+ * is full, 0 if the entries have another length. */
 #define TAKE_VARIABLE(NAME, OFFSET)                                                                            \
   static int NAME(const uint32_t *indices, int64_t n, const uint32_t *bounds, const uint8_t *area,             \
                   int64_t n_area, OFFSET *offsets, uint8_t *data, int64_t capacity) {                          \
@@ -458,8 +459,9 @@ FIRST_NOT_UTF8(first_not_utf8_64, int64_t)
 
 enum { LZW_TRUNCATED = -1, LZW_CODE = -2, LZW_LONG = -3 };
 
-/* Returns the number of bytes written, or a negative code; LZW_LONG with the first `capacity` bytes written. A table entry is the string before plus the byte after it:
- * these stand together in the output already, so an entry is a place and a length. */
+/* Returns the number of bytes written, or a negative code; LZW_LONG with the first `capacity` bytes written. A table
+ * entry is the string before plus the byte after it: these stand together in the output already, so an entry is a place
+ * and a length. */
 static int64_t lzw_span(const uint8_t *source, int64_t n_source, uint8_t *out, int64_t capacity) {
   uint32_t start[4096], length[4096];
   uint64_t bits = 0;

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import colstore_io as cs
-from colstore_io import ready
+from colstore_io import ready, threads
 from colstore_io.errors import FormatError
 
 N = 50_000
@@ -74,6 +74,27 @@ def test_values_are_those_that_were_stored_at_every_read(path: Path, one: Path, 
                             else (found.to_pylist() == pa.array(column).to_pylist())
                         )
             assert {name for name in COLUMNS if road(table, name)} == set(SHORT)
+
+
+def test_long_columns_are_shared_by_threads(tmp_path: Path) -> None:
+    n = 600_000
+    columns = {
+        "noise": np.random.default_rng(3).integers(-(1 << 62), 1 << 62, n),
+        "same": np.full(n, 7.5),
+        "steps": np.arange(n) * 3,
+        "walk": np.cumsum(np.random.default_rng(4).integers(0, 1000, n)),
+    }
+    path = tmp_path / "t.abcd"
+    cs.store(columns, path)
+    before = threads.budget()
+    threads.set_budget(4)
+    try:
+        with cs.open(path, max_workers=4) as table:
+            for name, column in columns.items():
+                np.testing.assert_array_equal(table[name].array(), column)
+                np.testing.assert_array_equal(table[name].arrow().to_numpy(), column)
+    finally:
+        threads.set_budget(before)
 
 
 def test_arrays_are_the_callers_own(one: Path) -> None:

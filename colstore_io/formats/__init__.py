@@ -223,6 +223,8 @@ class ReadyChunk:
     n_rows : int
     raw_bytes : int
         Bytes that a read goes through.
+    shared : bool
+        Whether several threads are of use.
     read : callable (out, threads) -> bool
         Fills `out`, uint8 of all values in native byte order; False when the chunk is damaged.
     view : ndarray or None
@@ -231,6 +233,7 @@ class ReadyChunk:
 
     n_rows: int
     raw_bytes: int
+    shared: bool
     read: Callable[[NDArray[np.uint8], int], bool]
     view: NDArray[Any] | None
 

@@ -184,6 +184,7 @@ class ColumnsDecoder:
         return ReadyChunk(
             facts.n_rows,
             blocks.raw_bytes,
+            blocks.shared,
             blocks.read,
             plain_view(chunk, facts.type),
         )

@@ -50,9 +50,11 @@ class FixedBlocks:
     ----------
     raw_bytes : int
         Of all blocks.
+    shared : bool
+        Whether several threads are of use.
     """
 
-    __slots__ = ("_data", "_deflated", "_delta", "_places", "_stored_bytes", "_width", "raw_bytes")
+    __slots__ = ("_data", "_deflated", "_delta", "_places", "_stored_bytes", "_width", "raw_bytes", "shared")
 
     def __init__(
         self,
@@ -75,6 +77,7 @@ class FixedBlocks:
         self._stored_bytes = sum(stored)
         self.raw_bytes = sum(raw)
         self._data = data[: self._stored_bytes]
+        self.shared = self._stored_bytes >= (WORTH_SHARING_BYTES if deflated else WORTH_COPYING_BYTES)
 
     def read(self, out: NDArray[np.uint8], threads: int) -> bool:
         """Fill `out` with the bytes of all values on up to `threads` threads; False when a block is damaged.

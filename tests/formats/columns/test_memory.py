@@ -6,6 +6,7 @@ pool. Memory that kernels and compressors take for themselves is bounded by a bl
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 import colstore_io as cs
 from colstore_io import threads
+from colstore_io.errors import FormatError
 from colstore_io.formats.columns.tags import BLOCK_BYTES
 
 N = 1_000_000
@@ -122,8 +124,9 @@ def test_a_read_of_any_encoding_holds_its_result_and_a_block(
         peak = peak_bytes(lambda: table["c"].array())
         extra = peak - result_bytes(want)
         # Blocks in work (two: what a codec returns may be copied), the dictionary of 500 entries, tables of blocks. Of
-        # a nullable column of fixed width also its validity as bytes until it is packed.
-        validity = 2 * ROWS if nulls and kind not in ("string", "bytes") else 0
+        # a nullable column of fixed width also its validity (and booleans) as bytes until they are packed.
+        fixed = kind not in ("string", "bytes")
+        validity = (2.2 if kind == "bool" else 1.2) * ROWS if nulls and fixed else 0
         tables = 256 * (2 * want.nbytes // BLOCK)
         assert extra < 2 * BLOCK + 60_000 + tables + validity, (extra, tables, validity)
 
@@ -141,6 +144,46 @@ def test_a_dictionary_of_many_blocks_is_held_once(tmp_path: Path) -> None:
         kept = table[["c"]].arrow(categories=["c"])
         peak = peak_bytes(lambda: table[["c"]].arrow(categories=["c"]))
         assert peak - kept.nbytes < 0.3 * entries + 2 * BLOCK + SMALL
+
+
+@pytest.mark.parametrize("representation", ["raw", "remap", "bits"])
+def test_token_ids_take_their_stream_and_some_words(tmp_path: Path, representation: str) -> None:
+    from colstore_io.formats.columns.encoder import ColumnsEncoder
+    from colstore_io.formats.columns.tokenizer import BYTE_CHARACTERS, Tokenizer, default_registry
+    from colstore_io.ingest.variable import ingest_columns
+
+    document = {
+        "pre_tokenizer": {"type": "ByteLevel"},
+        "model": {
+            "type": "BPE",
+            "vocab": {token: number for number, token in enumerate([*BYTE_CHARACTERS, "ab", "cd"])},
+            "merges": ["a b", "c d"],
+        },
+    }
+    tokenizer = Tokenizer.from_bytes(json.dumps(document).encode())
+    try:
+        tokenizer = default_registry.get(tokenizer.digest)
+    except FormatError:
+        default_registry.register(tokenizer)
+    batch = ingest_columns({"c": TEXT})
+    encoder = ColumnsEncoder(
+        batch.schema,
+        compression="flate",
+        block_size=BLOCK,
+        tokenizers={"c": tokenizer},
+        tokenized_layout=(representation, "counts"),
+    )
+    path = tmp_path / "t.abcd"
+    path.write_bytes(b"".join([encoder.begin(), *encoder.segment(batch.columns), encoder.finish()]))
+    with cs.open(path, max_workers=1) as table:
+        want = table["c"].array()
+        assert want.equals(TEXT)
+        decoder = table.readable_source().plan.decoders[0]
+        ((offset, _),) = decoder.ranges(0, [0])
+        stream = int.from_bytes(path.read_bytes()[offset + 6 : offset + 10], "little")
+        ids = len(b"".join(value.as_py().encode() for value in TEXT))  # at most
+        peak = peak_bytes(lambda: table["c"].array())
+        assert peak - want.nbytes < stream + 2 * ids + 16 * ROWS + SMALL
 
 
 def test_rows_of_a_dictionary_take_only_their_blocks(tmp_path: Path) -> None:
