@@ -161,18 +161,18 @@ def column_cases() -> list[Case]:
         Case("expand", lambda out: decode.expand(out, 8, bitmap), {"out": u8(64)}),
         Case(
             "unpack",
-            lambda out: decode.unpack(bytes(5), 8, 0, out, 256),
-            {"out": numbers},
-            any_length={"out"},
+            lambda out: decode.PackedReader(8, 256, out).feed(bytes(5)),
+            {"out": u8(12)},
         ),
-        Case("entries", lambda out: decode.take_entries(numbers, bytes(8), 4, out), {"out": u8(12)}),
         Case(
-            "spread", lambda out: decode.spread_offsets(offsets, bitmap, out), {"out": np.zeros(6, np.int64)}
+            "entries",
+            lambda out: decode.PackedReader(8, 256, out, 0, bytes(1024), 4).feed(bytes(5)),
+            {"out": u8(12)},
         ),
         Case("table", lambda out: decode.offset_table(bytes(12), 5, out), {"out": np.zeros(4, np.int64)}),
         Case(
             "variable",
-            lambda out, to: decode.take_variable(numbers, offsets, text, to, out),
+            lambda out, to: decode.take_variable(numbers, offsets.astype(np.uint32), text, to, out),
             {"out": u8(2), "to": np.zeros(4, np.int64)},
         ),
         Case(
@@ -449,13 +449,14 @@ def test_nothing_to_do_is_done():
         tokens.bits_decode(empty, 3, np.empty(0, np.uint16), threads)
     assert column_codec.decode(column_codec.encode(none), none) == 0
     assert decode.delta(b"", empty, 8) == 0
-    assert decode.unpack(b"", 0, 0, n0, 1) == -1
+    assert decode.PackedReader(8, 1, empty).feed(b"") == -1
+    assert decode.PackedReader(0, 1, empty).zeros() == -1
     assert decode.first_not_utf8(b"", ints(0)) == -1
     for call in (decode.bools, decode.validity):
         call(b"", empty)
     decode.expand(empty, 8, b"")
-    decode.take_entries(n0, b"", 8, empty)
-    decode.take_variable(n0, ints(0), b"", ints(0), empty)
+    decode.spread_offsets(ints(0), b"")
+    decode.take_variable(n0, np.zeros(1, np.uint32), b"", ints(0), empty)
     decode.offset_table(b"", 0, ints(0))
     assert decode.PlainReader(ints(0), empty).complete
     encode.delta(empty, 8, True, np.empty(0, np.uint64))
