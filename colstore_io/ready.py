@@ -164,6 +164,7 @@ def _prepared(source: Source, part: Part) -> ReadyColumn | None:
     if segments.n_segments > MOST_SEGMENTS or source.backend == "numpy":
         return None
     maps = source.mappings()
+    source.check_sizes()  # headers are read from the mapping
     chunks: list[tuple[int, ReadyChunk]] = []
     first = np.searchsorted(segments.file, np.arange(len(plan.files)))
     for s in np.flatnonzero(segments.rows > 0).tolist():
