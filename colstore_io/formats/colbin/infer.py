@@ -188,7 +188,7 @@ def _place(path: list[str | int]) -> str:
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text or "the document"
+    return text.encode("utf-8", "backslashreplace").decode() or "the document"  # fit to be printed
 
 
 class _Shape:
