@@ -152,8 +152,8 @@ def to_colstore(
         folders = list(plan.partition_on)
     elif plan.like is not None and tuple(folders) != tuple(plan.partition_on):
         raise ValueError(
-            f"the table is partitioned on {list(plan.partition_on)}, got partition_on={folders}; leave it out, or write "
-            "the table again with mode='overwrite'"
+            f"the table is partitioned on {list(plan.partition_on)}, got partition_on={folders}; leave it out, or "
+            "write the table again with mode='overwrite'"
         )
     plan = replace(
         plan,

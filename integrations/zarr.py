@@ -172,7 +172,7 @@ def write_references(
 
 
 def _refuse_target(target: Any, references: Mapping[str, Any]) -> None:
-    """Raise `ValueError` if writing to `target` would replace data: a file that is referred to, or a data file's name."""
+    """Raise `ValueError` if writing to `target` would replace data: a file referred to, or one named like data."""
     from colstore_io.storage import DATA_SUFFIXES
 
     place = target.local_path if target.local_path is not None else target.location.url

@@ -196,7 +196,7 @@ def test_bytes_of_fixed_width_lose_what_fills_them_up(tmp_path):
 def test_out_must_be_an_array(tmp_path):
     for name in ("o.cstore", "o.abcd", "o.colbin"):
         table = cs.store({"a": np.arange(3)}, tmp_path / name)
-        with pytest.raises(TypeError, match="numpy.ndarray"):
+        with pytest.raises(TypeError, match=r"numpy\.ndarray"):
             table["a"].array(out=bytearray(24))
         with pytest.raises(TypeError, match=r"out\['a'\]"):
             table.dict(out={"a": [1, 2, 3]})
