@@ -158,6 +158,20 @@ def test_a_damaged_message_with_others_behind_it_is_never_cut_off(tmp_path, inde
     assert len(cs.verify(path)[str(path)]) == 1 + (indexed and at == 14)
 
 
+def test_no_flipped_bit_of_a_message_loses_those_behind_it(tmp_path):
+    path = tmp_path / "t.colbin"
+    places = without_index(path, 3)
+    data = path.read_bytes()
+    for at in range(places[0], places[2]):
+        for bit in range(8):
+            broken = bytearray(data)
+            broken[at] ^= 1 << bit
+            path.write_bytes(broken)
+            with pytest.raises(FormatError, match="nothing was changed"):
+                LogWriter(path)
+            assert path.read_bytes() == broken
+
+
 def test_what_the_refusal_says_saves_the_other_messages(tmp_path):
     path, other = tmp_path / "t.colbin", tmp_path / "o.colbin"
     places = without_index(path, 100)
