@@ -185,6 +185,8 @@ class ColumnView(ColumnShortcut, NDArrayOperatorsMixin):
         """Do what `array` says, for the keys that no `QuickColumn` is ready for."""
         source = self._holder.readable_source()
         key = self._chain
+        if out is not None and not isinstance(out, np.ndarray):
+            raise TypeError(f"out must be a numpy.ndarray, got {type(out).__name__}")
         if key is None and copy and source.encoded:
             whole = read_whole(source, self._part, out)
             if whole is not None:

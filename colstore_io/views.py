@@ -275,6 +275,9 @@ class TableOps:
             if set(out) != set(names):
                 raise ValueError(f"out must have exactly the columns {names}, got {list(out)}")
             targets = [out[n] for n in names]
+            for name, target in zip(names, targets, strict=True):
+                if not isinstance(target, np.ndarray):
+                    raise TypeError(f"out[{name!r}] must be a numpy.ndarray, got {type(target).__name__}")
         rows = self._resolved()
         values = materialise(self._holder.readable_source(), rows, self._positions, targets)
         return dict_of(names, values)
@@ -368,14 +371,19 @@ class TableOps:
 
     # -- Arrow
 
-    def arrow(self, *, categories: Collection[str] = ()) -> pyarrow.Table:
+    def arrow(self, *, categories: bool | Collection[str] = ()) -> pyarrow.Table:
         """Return the selection as an Arrow table: zero-copy for whole aligned columns of mapped files.
 
         Parameters
         ----------
-        categories : collection of str, optional
-            Columns to give as dictionary arrays; chunks that are stored as dictionaries are not expanded.
+        categories : bool or collection of str, optional
+            Columns to give as dictionary arrays, True for the categorical ones; chunks that are stored as dictionaries
+            are not expanded.
         """
+        if isinstance(categories, bool):
+            categories = [f.name for f in self._fields() if categories and f.categories is not None]
+        elif isinstance(categories, str):
+            categories = [categories]
         if not categories and self._rows is None:
             table = ready.arrow_table(self._holder.readable_source(), self._positions, self._arrow_schema)
             if table is not None:

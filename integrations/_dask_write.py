@@ -150,6 +150,11 @@ def to_colstore(
             meta = _with_index(df._meta if isinstance(df, dd.DataFrame) else df.iloc[:0], with_index)
     if partition_on is None and plan.partition_on:
         folders = list(plan.partition_on)
+    elif plan.like is not None and tuple(folders) != tuple(plan.partition_on):
+        raise ValueError(
+            f"the table is partitioned on {list(plan.partition_on)}, got partition_on={folders}; leave it out, or "
+            "write the table again with mode='overwrite'"
+        )
     plan = replace(
         plan,
         partition_on=tuple(folders),

@@ -151,17 +151,46 @@ def write_references(
         Options of the file system of `path`.
     **options
         As in `kerchunk_references`; ``storage_options`` are those of `url`.
+
+    Raises
+    ------
+    ValueError
+        If `path` is one of the data files, or has the name of one.
     """
     from colstore_io import storage
     from colstore_io.writing.publish import resolve_target, write_small_file
 
-    data = json.dumps(kerchunk_references(url, **options)).encode()
+    references = kerchunk_references(url, **options)
     target = resolve_target(path, storage_options=target_options)
+    _refuse_target(target, references)
+    data = json.dumps(references).encode()
     if target.local_path is not None:
         write_small_file(target.local_path, data, exclusive=False)
     else:
         assert target.location is not None
         storage.write_object(target.location, [data])
+
+
+def _refuse_target(target: Any, references: Mapping[str, Any]) -> None:
+    """Raise `ValueError` if writing to `target` would replace data: a file referred to, or one named like data."""
+    from colstore_io.storage import DATA_SUFFIXES
+
+    place = target.local_path if target.local_path is not None else target.location.url
+    name = os.path.basename(str(place))
+    if name.startswith("_colstore-") or name.endswith(tuple(DATA_SUFFIXES)):
+        raise ValueError(
+            f"{target.spelling} is the name of a data file; references go into a file of their own, .json"
+        )
+    for url, _, _ in _files_of(references):
+        same = (
+            os.path.realpath(url) == os.path.realpath(place)
+            if target.local_path is not None
+            else url == place
+        )
+        if same:
+            raise ValueError(f"{target.spelling} is one of the files that the references point to")
+    if target.local_path is not None and os.path.isdir(target.local_path):
+        raise IsADirectoryError(21, "references are one file, this is a directory", target.spelling)
 
 
 def check_references(

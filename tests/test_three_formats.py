@@ -184,3 +184,29 @@ def test_streaming_writers(path: Path) -> None:
         assert table["id"].array().tolist() == list(range(100))
     with pytest.raises(FileExistsError):
         cs.create(path)
+
+
+def test_bytes_of_fixed_width_lose_what_fills_them_up(tmp_path):
+    table = cs.store({"a": np.array([b"a", b"bcd", b""], "S5")}, tmp_path / "s.cstore")
+    for name in ("c.abcd", "c.colbin"):
+        assert cs.store(table, tmp_path / name)["a"].arrow().to_pylist() == [b"a", b"bcd", b""]
+        assert cs.store(table[1:], tmp_path / f"part-{name}")["a"].arrow().to_pylist() == [b"bcd", b""]
+
+
+def test_out_must_be_an_array(tmp_path):
+    for name in ("o.cstore", "o.abcd", "o.colbin"):
+        table = cs.store({"a": np.arange(3)}, tmp_path / name)
+        with pytest.raises(TypeError, match=r"numpy\.ndarray"):
+            table["a"].array(out=bytearray(24))
+        with pytest.raises(TypeError, match=r"out\['a'\]"):
+            table.dict(out={"a": [1, 2, 3]})
+
+
+def test_arrow_takes_categories_as_frame_does(tmp_path):
+    frame = pd.DataFrame({"c": pd.Categorical(["x", "y", "x"]), "s": ["a", "b", "a"]})
+    table = cs.store(frame, tmp_path / "c.cstore")
+    assert [str(t).split("<")[0] for t in table.arrow(categories=True).schema.types] == [
+        "dictionary",
+        "string",
+    ]
+    assert [str(t).split("<")[0] for t in table.arrow(categories="s").schema.types][1] == "dictionary"

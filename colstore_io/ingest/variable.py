@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import without_views
+from ..arrays import arrow_array, without_views
 from ..errors import ColumnNotFoundError, SchemaMismatchError
 from ..fields import Field, Schema
 from . import _is_empty_frame, _open_stream, _Source, _sources, is_stream
@@ -139,7 +139,7 @@ def ingest_columns_stream(
         nullable = (
             asked if asked is True else [f.name for f in own if f.nullable or (asked and f.name in asked)]
         )
-        data = pa.RecordBatchReader.from_stream(data)
+        data = _unpadded(pa.RecordBatchReader.from_stream(data), own)
     items, release = _open_stream(data)
     empty: ColumnBatch | None = None
     any_rows = False
@@ -164,6 +164,22 @@ def ingest_columns_stream(
     if empty is None:
         raise ValueError("the stream gave no rows and has no schema; there is nothing to store")
     yield empty
+
+
+def _unpadded(batches: pa.RecordBatchReader, own: Schema) -> Iterator[pa.RecordBatch]:
+    """Give NumPy's bytes of fixed width as values of their own lengths: what fills them up is not part of them."""
+    import pyarrow as pa
+
+    padded = [p for p, field in enumerate(own) if field.dtype.kind == "S" and field.logical is None]
+    for batch in batches:
+        columns = batch.columns
+        for p in padded:
+            found, field = columns[p], replace(own.fields[p], logical="binary")
+            buffer = found.buffers()[1]
+            values = np.ndarray((len(found),), field.dtype, buffer, found.offset * field.dtype.itemsize)
+            valid = np.asarray(found.is_valid()) if found.null_count else None
+            columns[p] = arrow_array(field, values, valid)
+        yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names) if padded else batch
 
 
 def _asked(nullable: Nullable, names: Sequence[str]) -> bool | AbstractSet[str]:

@@ -292,7 +292,10 @@ def _members(root: Location) -> Resolution:
                 seen.add(suffix)
                 found.append((relative, entry))
     suffixes = sorted(seen)
-    if len(suffixes) > 1:
+    # A manifest says which of them are the dataset; what it does not name is no part of it.
+    if len(suffixes) > 1 and not any(
+        location.path.rpartition("/")[2].startswith("_colstore-") for location in hidden
+    ):
         raise ValueError(
             f"{redact_url(root.spelling)} holds files of several formats ({', '.join(suffixes)}); a directory is one "
             "dataset of one format. Name the files with a pattern, for example '*" + suffixes[0] + "'."
@@ -476,6 +479,8 @@ def resolve(
         path = os.fspath(path)
         if isinstance(path, bytes):
             path = os.fsdecode(path)
+    if not path:
+        raise ValueError("the path is empty; '.' is the working directory")
     if filesystem is not None:
         if not isinstance(filesystem, fsspec.AbstractFileSystem):
             raise TypeError(f"filesystem must be an fsspec file system, got {type(filesystem).__name__}")

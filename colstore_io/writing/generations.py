@@ -165,6 +165,12 @@ def plan_generation(
         place
     )  # before the look at the newest: who publishes meanwhile takes it too
     newest = manifest.newest_generation(place)
+    if newest is not None and newest.kind != "table":
+        raise FileExistsError(
+            17,
+            "there is a grid container (N-D data); remove it, or write into another directory",
+            target.spelling,
+        )
     members = [] if newest is not None else plain_members(place)
     if mode == "create" and (
         newest is not None or any(not _OWN_NAME.fullmatch(_base_name(m)) for m in members)
@@ -178,7 +184,6 @@ def plan_generation(
     if mode == "append":
         base = 0 if newest is None else newest.generation
         if newest is not None:
-            manifest.check_table(newest, place.spelling)
             members = manifest.member_locations(newest, place)
             partition_on = newest.partition_on
         there = format_of_table(newest, members)

@@ -101,7 +101,8 @@ def read_sources(files: Sequence[ByteFile], *, heads: Sequence[memoryview] | Non
         kind = formats.detect(head, file.spelling)
         if kind is not CSTORE:
             raise UnsupportedFeatureError(
-                f"is a {kind.name} file, expected a .cstore file", path=file.spelling
+                f"is a {kind.name} file, expected a .cstore file. To write it again use store(open(path), new_path)",
+                path=file.spelling,
             )
     metas = read_metadata(files, heads, statistics="all")
     return [SourceFile(file, meta) for file, meta in zip(files, metas, strict=True)]

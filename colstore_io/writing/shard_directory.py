@@ -148,7 +148,14 @@ class ShardDirectory(Uncopyable):
         )
         self._lock: DirectoryLock | None = None
         if self.target.local_path is not None:
-            os.makedirs(self.target.local_path, exist_ok=True)
+            try:
+                os.makedirs(self.target.local_path, exist_ok=True)
+            except FileExistsError:
+                raise FileExistsError(
+                    17,
+                    "this is a file; use update() to add rows to it, append() adds files to a directory",
+                    self.target.spelling,
+                ) from None
             self._lock = DirectoryLock(self.target.local_path)
         try:
             generation = manifest.newest_table(self.place)

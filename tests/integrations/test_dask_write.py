@@ -513,3 +513,30 @@ def test_logs_of_messages_are_written_and_read(tmp_path, frame):
     assert len(df) == N
     assert df[df.k == 1].x.sum().compute() == plain.x[plain.k == 1].sum()
     assert df.s.compute().tolist() == plain.s.tolist()
+
+
+def test_an_append_keeps_the_folders_of_the_table(tmp_path):
+    frame = pd.DataFrame({"k": ["a", "b"], "i": [1, 2]})
+    to_colstore(frame, tmp_path / "t", partition_on="k")
+    with pytest.raises(ValueError, match=r"partitioned on \['k'\].*overwrite"):
+        to_colstore(frame, tmp_path / "t", mode="append", partition_on="i")
+    to_colstore(frame, tmp_path / "t", mode="append", partition_on=["k"])
+    assert len(cs.open(tmp_path / "t")) == 4
+
+
+def test_another_format_may_replace_a_table(tmp_path):
+    frame = pd.DataFrame({"i": [1, 2]})
+    to_colstore(frame, tmp_path / "t", format="columns")
+    to_colstore(frame, tmp_path / "t", mode="overwrite", format="cstore")
+    assert cs.open(tmp_path / "t")["i"].array().tolist() == [1, 2]
+    with pytest.raises(ValueError, match="format"):
+        cs.open(tmp_path / "t", ignore_manifest=True)
+
+
+@pytest.mark.parametrize("mode", ["create", "overwrite", "append"])
+def test_a_grid_container_is_no_place_for_a_table(tmp_path, mode):
+    xr = pytest.importorskip("xarray")
+    xr.Dataset({"a": ("x", np.arange(3.0))}).colstore.to_colstore(tmp_path / "g")
+    with pytest.raises(FileExistsError, match="grid container"):
+        to_colstore(pd.DataFrame({"i": [1]}), tmp_path / "g", mode=mode)
+    assert xr.open_dataset(tmp_path / "g", engine="colstore").a.sum() == 3

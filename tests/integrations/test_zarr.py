@@ -489,3 +489,22 @@ def test_references_need_no_library_of_zarr(tmp_path):
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ})
+
+
+def test_references_never_replace_data(tmp_path):
+    path = tmp_path / "t.cstore"
+    cs.store({"a": np.arange(4)}, path)
+    other = tmp_path / "t.dat"
+    other.write_bytes(path.read_bytes())
+    for source, target in (
+        (path, path),
+        (path, tmp_path / "u.cstore"),
+        (other, other),
+        (path, tmp_path / "_colstore-00000001.json"),
+    ):
+        with pytest.raises(ValueError, match=r"data file|point to"):
+            write_references(source, target)
+    with pytest.raises(IsADirectoryError):
+        write_references(path, tmp_path)
+    assert sorted(x.name for x in tmp_path.iterdir()) == ["t.cstore", "t.dat"]
+    assert cs.open(path)["a"].array().tolist() == [0, 1, 2, 3]
