@@ -181,7 +181,7 @@ def _encoded_alike(
             or (kinds == "ff" and {"scale_factor", "add_offset"} & set(old.encoding))
         )
         if not alike:
-            names = {str: "text", bytes: "bytes of any length", None: str(old.dtype)}
+            names: dict[type | None, str] = {str: "text", bytes: "bytes of any length", None: str(old.dtype)}
             raise SchemaMismatchError(
                 f"variable {name!r} is {variable.dtype}, the dataset has {names[of_any_length(old.dtype)]}"
             )

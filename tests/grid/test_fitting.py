@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from colstore_io.errors import SchemaMismatchError
@@ -13,6 +13,7 @@ from colstore_io.grid.layout import Axis
 from colstore_io.grid.model import VariableSpec
 
 
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     values=st.lists(st.binary(max_size=6), min_size=1, max_size=5),
     width=st.integers(1, 7),
@@ -29,6 +30,7 @@ def test_text_is_the_same_or_refused(values, width, kind):
         assert found.tolist() == array.tolist()
 
 
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     values=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4),
     units=st.lists(st.sampled_from(["s", "ms", "us", "ns", "m", "D"]), min_size=2, max_size=2),
