@@ -179,7 +179,8 @@ def store(
         "create" raises `FileExistsError` if the file exists, "recreate" replaces it.
     format : {"cstore", "columns", "colbin"}, optional
         Default: what the suffix says (``.abcd``, ``.colbin``), else "cstore". The arguments from `statistics` to
-        `batch_size`, but for `nullable`, belong to "cstore".
+        `batch_size`, but for `nullable`, belong to "cstore"; the other formats keep neither attributes of the data nor
+        categories, only the values of these.
     statistics : bool, default False
         Add minimum and maximum per record and column, which lets predicates skip records.
     strings : {"unicode", "bytes"}, default "unicode"

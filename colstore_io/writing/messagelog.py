@@ -1,8 +1,8 @@
 """Appending messages to a log, one process at a time (docs/format-colbin-log.md).
 
-A `LogWriter` holds the file's lock. Opening cuts off what a crash left behind the last whole message, and the index;
-messages go to the end of the file; `commit` makes them durable; closing writes a new index. A crash at any byte
-leaves every committed message readable.
+A `LogWriter` holds the file's lock. Opening cuts off what a crash left behind the last whole message, and the index; a
+damaged message with others behind it is no work of a crash, and refused. Messages go to the end of the file; `commit`
+makes them durable; closing writes a new index. A crash at any byte leaves every committed message readable.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 
 from ..errors import FormatError, SchemaMismatchError
 from ..fields import Schema
+from ..formats.colbin.arguments import schema_bytes
 from ..formats.colbin.encoder import FrameStatistics, header_of, storable
 from ..formats.colbin.layout import RecordColumn, list_columns
 from ..formats.colbin.log import (
@@ -34,6 +35,7 @@ from ..formats.colbin.schema import Section
 from ..formats.colbin.sources import column_source, named_columns
 from ..formats.colbin.table_encoding import encode_rows
 from ..formats.colbin.tables import choose_list, find_list, split_message
+from ..formats.colbin.tail import look_behind
 from ..storage import ByteFile, IOStats, open_files, resolve
 from .locks import LockedFile, open_locked
 from .uncopyable import Uncopyable
@@ -67,7 +69,7 @@ class LogWriter(Uncopyable):
     SchemaMismatchError
         The log holds messages of other types. Nothing was changed.
     FormatError
-        The file is no log, or its header is damaged. Nothing was changed.
+        The file is no log, its header is damaged, or a message that others stand behind. Nothing was changed.
 
     Notes
     -----
@@ -120,11 +122,12 @@ class LogWriter(Uncopyable):
             self._header = found
             self._table = log_table(found, None, self.path)
             self._statistics = FrameStatistics(self._table.columns)
-            keep = len(frames.size) if frames.indexed else _whole(file, frames)
-        self._end = int(frames.offset[keep]) if keep < len(frames.size) else frames.end
-        self._sizes = frames.size[:keep].tolist()
-        self._rows = frames.rows[:keep].tolist()
-        self._statistics.add_known(frames.bounds, frames.nulls, keep)
+            if not frames.indexed:
+                _refuse_damage(file, frames, counted=self._table.field is not None)
+        self._end = frames.end
+        self._sizes = frames.size.tolist()
+        self._rows = frames.rows.tolist()
+        self._statistics.add_known(frames.bounds, frames.nulls, len(frames.size))
         if self._end < size:
             # Before anything is written: the rest of an index behind a new message would look like one.
             os.ftruncate(self._file.fd, self._end)
@@ -288,17 +291,36 @@ def _header(types: Section | bytes | Schema | None) -> LogHeader | None:
         return None
     if isinstance(types, Schema):
         return header_of(types)
-    return LogHeader(types.to_bytes() if isinstance(types, Section) else bytes(types))
+    return LogHeader(schema_bytes(types))
 
 
-def _whole(file: ByteFile, frames: Frames) -> int:
-    """Return how many frames, from the first one on, are sound: what a crash left unwritten is found here."""
+def _refuse_damage(file: ByteFile, frames: Frames, *, counted: bool) -> None:
+    """Raise `FormatError` if a message is damaged that others stand behind: cutting it off would lose those."""
     count = len(frames.size)
     for low in range(0, count, _CHECKED_AT_ONCE):
         bad = check_frames(file, frames, low, min(count, low + _CHECKED_AT_ONCE))
         if bad is not None:
-            return bad[0]
-    return count
+            number, why = bad
+            first = int(frames.rows[:number].sum())
+            after = first + int(frames.rows[number])
+            raise FormatError(
+                f"message {number} is damaged: {why}, and whole messages stand behind it; nothing was changed. "
+                "Restore the file from a copy, or write what can be read of it, "
+                f"open(path)[:{first}] and open(path)[{after}:], to another log",
+                path=file.spelling,
+                offset=int(frames.offset[number]),
+                section="frames",
+            )
+    tail = look_behind(file, frames, counted=counted)
+    if tail is not None and tail.kind == "damage":
+        raise FormatError(
+            f"{tail.text}; nothing was changed. Restore the file from a copy, or write what can be read of it, "
+            f"open(path)[:{int(frames.rows.sum())}], to another log. Truncating the file to {tail.offset} bytes gives "
+            "up what is behind it",
+            path=file.spelling,
+            offset=tail.offset,
+            section="frames",
+        )
 
 
 def _write_at(fd: int, offset: int, parts: list[Any]) -> None:

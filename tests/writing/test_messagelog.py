@@ -110,20 +110,127 @@ def test_a_crash_at_any_byte_of_an_append_keeps_committed_messages(tmp_path):
         assert cs.verify(copy) == {str(copy): []}
 
 
-def test_opening_without_an_index_checks_every_message(tmp_path):
-    path = tmp_path / "t.colbin"
+def without_index(path, count: int) -> list[int]:
+    """Make a log of tables that was not closed; return where messages begin and the last one ends."""
     with LogWriter(path, SCHEMA) as log:
-        for n in range(5):
-            log.write_table({"n": [n], "s": [None]})
-        place = log._end
-    data = bytearray(path.read_bytes()[:place])
-    frame = 27
-    data[place - 3 * frame + 20] ^= 1
+        places = [log._end]
+        for n in range(count):
+            log.write_table({"n": [n], "s": [f"row {n}"]})
+            places.append(log._end)
+    os.truncate(path, places[-1])
+    return places
+
+
+def appending_ways(path):
+    row = {"n": np.array([7]), "s": ["x"]}
+    yield lambda: LogWriter(path)
+    yield lambda: cs.append(path, row)
+    yield lambda: cs.update(path)
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize(
+    ("at", "bits", "text"),
+    [
+        (14, 1, "message 1 is damaged: its checksum does not fit, and whole messages stand behind it"),
+        (0, 1, "message 1 is damaged: a whole message begins behind it, at offset"),
+        (2, 0x40, "message 1 is damaged: a whole message begins behind it, at offset"),
+        (3, 0x80, "message 1 is damaged: a whole message begins behind it, at offset"),
+    ],
+)
+def test_a_damaged_message_with_others_behind_it_is_never_cut_off(tmp_path, indexed, at, bits, text):
+    path = tmp_path / "t.colbin"
+    places = without_index(path, 1000)
+    if indexed:  # an index that is there, but not valid
+        LogWriter(path).close()
+    data = bytearray(path.read_bytes())
+    data[places[1] + at] ^= bits
+    if indexed:
+        data[places[-1] + 20] ^= 1
     path.write_bytes(data)
+    for way in appending_ways(path):
+        with pytest.raises(FormatError, match=text) as caught:
+            way()
+        assert (caught.value.offset, caught.value.path) == (places[1], str(path))
+        assert "nothing was changed" in str(caught.value)
+        assert "Restore the file" in str(caught.value)
+        assert path.read_bytes() == data
+    assert len(cs.verify(path)[str(path)]) == 1 + (indexed and at == 14)
+
+
+def test_no_flipped_bit_of_a_message_loses_those_behind_it(tmp_path):
+    path = tmp_path / "t.colbin"
+    places = without_index(path, 3)
+    data = path.read_bytes()
+    for at in range(places[0], places[2]):
+        for bit in range(8):
+            broken = bytearray(data)
+            broken[at] ^= 1 << bit
+            path.write_bytes(broken)
+            with pytest.raises(FormatError, match="nothing was changed"):
+                LogWriter(path)
+            assert path.read_bytes() == broken
+
+
+def test_what_the_refusal_says_saves_the_other_messages(tmp_path):
+    path, other = tmp_path / "t.colbin", tmp_path / "o.colbin"
+    places = without_index(path, 100)
+    data = bytearray(path.read_bytes())
+    data[places[50] + 14] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match=r"open\(path\)\[:50\] and open\(path\)\[51:\]"):
+        LogWriter(path)
+    cs.store(cs.open(path)[:50], other)
+    cs.append(other, cs.open(path)[51:])
+    assert [row["n"] for row in rows(other)] == [*range(50), *range(51, 100)]
+    data[places[50] + 2] ^= 0x40
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match=rf"open\(path\)\[:50\].*Truncating the file to {places[50]} bytes"):
+        LogWriter(path)
+    os.truncate(path, places[50])
     with LogWriter(path) as log:
-        assert 0 < log.n_messages < 5
-        kept = log.n_messages
-    assert [row["n"] for row in rows(path)] == list(range(kept))
+        assert log.n_messages == 50
+
+
+@pytest.mark.parametrize("rest", [b"", bytes(100), b"garbage" * 20, b"\5\0\0\0" * 50, b"\x40\0\0\x20crc!"])
+def test_only_torn_tails_are_cut_off(tmp_path, rest):
+    path = tmp_path / "t.colbin"
+    places = without_index(path, 20)
+    data = bytearray(path.read_bytes())
+    for tail, kept in (
+        (data + rest, 20),
+        (data[: places[-1] - 4], 19),
+        (data[: places[-1] - 4] + bytes(4), 19),
+    ):
+        path.write_bytes(tail)
+        with LogWriter(path) as log:
+            assert log.n_messages == kept
+            log.write_table({"n": [99], "s": ["z"]})
+        assert [row["n"] for row in rows(path)] == [*range(kept), 99]
+        assert cs.verify(path) == {str(path): []}
+
+
+def test_an_index_that_is_not_valid_is_cut_off(tmp_path):
+    path = tmp_path / "t.colbin"
+    places = without_index(path, 20)
+    LogWriter(path).close()
+    closed = path.read_bytes()
+    for place in (places[-1], places[-1] + 4, places[-1] + 20, len(closed) - 24, len(closed) - 3):
+        data = bytearray(closed)
+        data[place] ^= 1
+        path.write_bytes(data)
+        assert len(cs.verify(path)[str(path)]) == 1
+        with LogWriter(path) as log:
+            assert log.n_messages == 20
+        assert path.read_bytes() == closed
+
+
+def test_types_that_have_no_bytes_are_refused(tmp_path):
+    path = tmp_path / "t.colbin"
+    for types in (5, 10**12, "x", 1.5):
+        with pytest.raises(TypeError, match="a schema is a Section or its bytes, not"):
+            LogWriter(path, types)
+    assert not path.exists()
 
 
 def test_a_header_that_was_never_finished_is_begun_anew(tmp_path):

@@ -20,7 +20,7 @@ from .arguments import check_message, no_schema, schema_bytes
 from .dynamic import OpenSection, PlanTable
 from .encode import RecordRun
 from .generate import generate_source
-from .messages import decode_columns, encode_rows
+from .messages import Messages, decode_columns, encode_rows
 from .plan import schema_plans, typed_plans
 from .schema import MAX_ROWS, Section
 from .tables import MAX_CELLS
@@ -62,7 +62,7 @@ class _Codec(kernel.RecordCodec):
 
     def decode_columns(
         self,
-        messages: Sequence[Buffer] | tuple[Buffer, NDArray[np.integer[Any]]],
+        messages: Messages,
         *,
         columns: Sequence[str] | None = None,
         errors: Errors = "strict",

@@ -56,7 +56,7 @@ def from_json(text: str | bytes | bytearray | memoryview, *, packed5: bool = Fal
     Warns
     -----
     InferenceWarning
-        Where values do not come back as they were.
+        Where values do not come back as they were, lone surrogates among them.
 
     Examples
     --------
@@ -124,7 +124,11 @@ def _parsed(text: str | bytes | bytearray | memoryview) -> Any:
     except RecursionError:
         raise ValueError(f"the document nests more than {MAX_DOCUMENT_NESTING} levels") from None
     if _ESCAPED_SURROGATE.search(text) or _LONE.search(text):
-        value = _without_lone_surrogates(value, 0)
+        surrogates = _Surrogates()
+        if not isinstance(value, dict):
+            surrogates.path.append("rows")
+        value = surrogates.replaced(value)
+        surrogates.warn()
     return value
 
 
@@ -132,19 +136,59 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"JSON has no {name}")
 
 
-def _without_lone_surrogates(value: Any, depth: int) -> Any:
-    """Return `value` with U+FFFD for each lone surrogate, in keys as well."""
-    if isinstance(value, str):
-        return _LONE.sub("\ufffd", value)
-    if depth > MAX_DOCUMENT_NESTING:
-        return value  # refused by the scan
-    if isinstance(value, list):
-        return [_without_lone_surrogates(item, depth + 1) for item in value]
-    if isinstance(value, dict):
-        return {
-            _LONE.sub("\ufffd", key): _without_lone_surrogates(item, depth + 1) for key, item in value.items()
-        }
-    return value
+class _Surrogates:
+    """Puts U+FFFD for lone surrogates, as the rules say (colbin.md 16, 8), and tells where."""
+
+    def __init__(self) -> None:
+        self.path: list[str | int] = []
+        self.first = ""
+        self.found = 0
+
+    def text(self, text: str, kind: str) -> str:
+        clean = _LONE.sub("\ufffd", text)
+        if clean != text:
+            self.first = self.first or f"{_place(self.path)}: {kind}"
+            self.found += 1
+        return clean
+
+    def replaced(self, value: Any, depth: int = 0) -> Any:
+        """Return `value` without lone surrogates, in keys as well."""
+        if isinstance(value, str):
+            return self.text(value, "the string")
+        if depth > MAX_DOCUMENT_NESTING:
+            return value  # refused by the scan
+        if isinstance(value, list):
+            changed: Any = []
+            for number, item in enumerate(value):
+                self.path.append(number)
+                changed.append(self.replaced(item, depth + 1))
+                self.path.pop()
+            return changed
+        if isinstance(value, dict):
+            changed = {}
+            for key, item in value.items():
+                self.path.append(_LONE.sub("\ufffd", key))
+                clean = self.text(key, "the key")
+                changed[clean] = self.replaced(item, depth + 1)
+                self.path.pop()
+            return changed
+        return value
+
+    def warn(self) -> None:
+        if self.found:
+            more = f", as in {self.found - 1} more strings and keys" if self.found > 1 else ""
+            warnings.warn(
+                f"{self.first} has a lone surrogate, which no UTF-8 spells: U+FFFD stands for it{more}",
+                InferenceWarning,
+                stacklevel=4,
+            )
+
+
+def _place(path: list[str | int]) -> str:
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text.encode("utf-8", "backslashreplace").decode() or "the document"  # fit to be printed
 
 
 class _Shape:
@@ -200,10 +244,7 @@ class _Scan:
         self.null_lists = 0
 
     def place(self) -> str:
-        text = ""
-        for part in self.path:
-            text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-        return text or "the document"
+        return _place(self.path)
 
     def bad(self, message: str) -> ValueError:
         return ValueError(f"{self.place()}: {message}")
@@ -275,6 +316,8 @@ class _Scan:
             if known is None:
                 if not isinstance(name, str):
                     raise TypeError(f"{self.place()}: the keys of an object are strings")
+                if _LONE.search(name):  # of a parsed document; text has none any more
+                    raise self.bad("the key has a lone surrogate, which UTF-8 cannot carry")
                 known = fields[name] = _Shape()
             self.value(item, known, depth)
         self.path.pop()

@@ -18,7 +18,7 @@ def inspect(file: ByteFile, head: memoryview) -> Inspection:
     -------
     Inspection
         One row per message with ``message``, ``first_row``, ``rows``, ``offset`` and ``bytes`` of its frame. The title
-        tells whether there is an index, and what was cut off at the end.
+        tells whether there is an index, and what else stands behind the last whole message.
 
     Raises
     ------

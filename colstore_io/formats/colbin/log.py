@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,17 +23,20 @@ from .schema import Section
 __all__ = [
     "HEAD_BYTES",
     "MAGIC",
+    "MAX_ENTRIES",
     "MAX_PAYLOAD",
     "TRAILER_BYTES",
     "Bounds",
     "Frames",
     "LogHeader",
+    "announces_index",
     "encode_frame",
     "encode_index",
     "last_whole",
     "parse_header",
     "read_index",
     "scan",
+    "walk",
 ]
 
 MAGIC = b"\x89COLBIN\n"
@@ -51,7 +54,7 @@ _TRAILER = struct.Struct("<QII8s")
 _ZSTD, _ROWS = 1 << 28, 1 << 29
 _MAX_BOUNDS = 1 << 24
 """Frames times columns whose bounds are kept: constant columns could claim very many of them in a few bytes."""
-_MAX_ENTRIES = 256
+MAX_ENTRIES = 256
 """Entries for columns in an index: readers refuse more."""
 _NULLS = 1 << 31
 """In the column number of an entry: it counts nulls. No column has such a number, so that readers which do not know
@@ -71,7 +74,8 @@ class LogHeader:
     section : bytes
         Schema section of all messages, which are D0 or D8.
     columns : mapping of str to dict
-        What the section cannot say about columns: ``dtype``, ``tz``, ``logical``, ``ordered``, ``attrs``.
+        What the section cannot say about columns: ``dtype``, ``tz``, ``logical``, ``ordered``, ``categories``,
+        ``attrs``.
     attrs : mapping
         Encoded attributes of the table.
     end : int
@@ -231,8 +235,6 @@ class Frames:
         Rows of each frame that have no value, by column number; -1 where that is not known. From the index.
     indexed : bool
         Whether this came from an index.
-    torn : str
-        What stands behind `end`, when that is not an index: empty, or what to tell.
     """
 
     offset: NDArray[np.int64]
@@ -241,7 +243,6 @@ class Frames:
     end: int
     bounds: Mapping[int, Bounds] = field(default_factory=dict)
     indexed: bool = False
-    torn: str = ""
     nulls: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
 
 
@@ -260,7 +261,7 @@ def encode_index(frames: Frames) -> bytes:
     for number, nulls in frames.nulls.items():
         known = nulls >= 0
         entries.append((number | _NULLS, Bounds(np.where(known, nulls, 0), np.zeros_like(nulls), known)))
-    entries = entries[: min(_MAX_ENTRIES, _MAX_BOUNDS // max(len(frames.size), 1))]
+    entries = entries[: min(MAX_ENTRIES, _MAX_BOUNDS // max(len(frames.size), 1))]
     parts = [
         struct.pack("<II", len(frames.size), len(entries)),
         column(frames.size),
@@ -288,6 +289,11 @@ def index_place(trailer: Buffer, file_size: int) -> tuple[int, int] | None:
     if magic != _TRAILER_MAGIC or offset + size + TRAILER_BYTES != file_size:
         return None
     return offset, size
+
+
+def announces_index(trailer: Buffer) -> bool:
+    """Return whether the last bytes of a file are a trailer, wherever it leads to."""
+    return bytes(trailer[-8:]) == _TRAILER_MAGIC
 
 
 def read_index(index: Buffer, trailer: Buffer, begin: int) -> Frames | None:
@@ -319,7 +325,7 @@ def read_index(index: Buffer, trailer: Buffer, begin: int) -> Frames | None:
         sizes, rows = column(np.int64), column(np.int64)
         bounds: dict[int, Bounds] = {}
         nulls: dict[int, NDArray[np.int64]] = {}
-        if n_bounds > _MAX_ENTRIES:
+        if n_bounds > MAX_ENTRIES:
             return None
         if count * n_bounds > _MAX_BOUNDS:
             n_bounds, at = 0, len(index)
@@ -351,17 +357,18 @@ def scan(file: ByteFile, begin: int) -> Frames:
     """Find the frames of a log by walking from one to the next, and cut off what is not whole.
 
     Payloads are not read, except that the checksum of the last frame must fit: frames from the end backwards are
-    dropped until one does. What stands in the file behind `begin` may be anything.
+    dropped until one does. What stands in the file behind `begin` may be anything; `tail.look_behind` tells what was
+    cut off.
     """
-    frames = last_whole(file, _walk(file, begin))
-    if frames.end < file.size and not frames.torn:
-        frames = replace(
-            frames, torn=f"{file.size - frames.end} bytes behind the last whole message are no message"
-        )
-    return frames
+    offset, size, rows = walk(file, begin)
+    if len(size) and offset[-1] + size[-1] > file.size:
+        offset, size, rows = offset[:-1], size[:-1], rows[:-1]
+    end = int(offset[-1] + size[-1]) if len(size) else begin
+    return last_whole(file, Frames(offset, size, rows, end))
 
 
-def _walk(file: ByteFile, begin: int) -> Frames:
+def walk(file: ByteFile, begin: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return offset, size and rows of the frames from `begin` on, by their headers; the last one may be cut short."""
     from ...kernels import message_log as kernel
 
     size = file.size
@@ -381,12 +388,7 @@ def _walk(file: ByteFile, begin: int) -> Frames:
         if code == kernel.INVALID or (code == kernel.MORE and base + len(window) >= size):
             break
     offset, sizes, rows = np.concatenate(parts, axis=1) if parts else np.empty((3, 0), np.int64)
-    torn = ""
-    if len(sizes) and offset[-1] + sizes[-1] > size:
-        torn = f"the last message is cut short: {size - offset[-1]} of {sizes[-1]} bytes are there"
-        offset, sizes, rows = offset[:-1], sizes[:-1], rows[:-1]
-    end = int(offset[-1] + sizes[-1]) if len(sizes) else begin
-    return Frames(offset, sizes, rows, end, torn=torn)
+    return offset, sizes, rows
 
 
 def last_whole(file: ByteFile, frames: Frames) -> Frames:
@@ -413,15 +415,7 @@ def last_whole(file: ByteFile, frames: Frames) -> Frames:
         keep, many = low, min(many * 8, 1 << 20)
     if keep == len(frames.size):
         return frames
-    end = int(frames.offset[keep])
-    dropped = len(frames.size) - keep
-    return Frames(
-        frames.offset[:keep],
-        frames.size[:keep],
-        frames.rows[:keep],
-        end,
-        torn=f"the last {dropped} message(s) do not fit their checksums",
-    )
+    return Frames(frames.offset[:keep], frames.size[:keep], frames.rows[:keep], end=int(frames.offset[keep]))
 
 
 def check_frames(file: ByteFile, frames: Frames, low: int, high: int) -> tuple[int, str] | None:

@@ -7,7 +7,7 @@ in records, whose fields are columns under dotted names.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,15 @@ from .tables import MAX_CELLS, as_array, check_size
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["decode_columns", "encode_rows"]
+__all__ = ["Messages", "decode_columns", "encode_rows"]
+
+Messages: TypeAlias = "Sequence[Buffer] | tuple[Buffer, NDArray[np.integer[Any]] | Sequence[int] | pa.Array]"
+"""Messages to decode: one by one, or a buffer with their offsets in it."""
 
 
 def decode_columns(
     section: bytes,
-    messages: Sequence[Buffer] | tuple[Buffer, NDArray[np.integer[Any]]],
+    messages: Messages,
     *,
     columns: Sequence[str] | None = None,
     errors: str = "strict",
@@ -39,8 +42,9 @@ def decode_columns(
     ----------
     section : bytes
         The record type is its root.
-    messages : sequence of bytes-like, or (buffer, offsets)
-        Messages that begin with D0 or D8. In the second form message i is ``buffer[offsets[i]:offsets[i + 1]]``.
+    messages : sequence of bytes-like, or tuple (buffer, offsets)
+        Messages that begin with D0 or D8. In the second form message i is ``buffer[offsets[i]:offsets[i + 1]]``; the
+        offsets are integers in an array, NumPy's or Arrow's, a list or a tuple.
     columns : sequence of str, optional
         Which ones, by wire name; dotted for records in records. Default: all fields.
     errors : {"strict", "surrogateescape"}, optional
@@ -59,7 +63,10 @@ def decode_columns(
     FormatError
         For bytes that are not such messages; `offset` is that in the messages joined.
     TypeError
-        If no `columns` were chosen and the type has fields that cannot be columns.
+        If no `columns` were chosen and the type has fields that cannot be columns; for messages that have no bytes, and
+        offsets that are no integers.
+    ValueError
+        For offsets that do not ascend inside the buffer.
     ColumnNotFoundError
         For unknown names.
     """
@@ -141,25 +148,76 @@ def _chosen(section: bytes, columns: Sequence[str] | None) -> ListColumns:
     return list_columns(section, 0, tuple(sorted({names[name] for name in columns})))
 
 
-def _joined(
-    messages: Sequence[Buffer] | tuple[Buffer, NDArray[np.integer[Any]]],
-) -> tuple[Buffer, NDArray[np.int64]]:
+def _joined(messages: Messages) -> tuple[Buffer, NDArray[np.int64]]:
     """Return all messages in one buffer, and their offsets in it, checked."""
-    if isinstance(messages, tuple) and len(messages) == 2 and isinstance(messages[1], np.ndarray):
-        data, offsets = messages[0], np.ascontiguousarray(messages[1], np.int64)
-        if offsets.ndim != 1 or not len(offsets):
-            raise ValueError("offsets has one element more than there are messages")
-        size = memoryview(data).nbytes
-        if offsets[0] < 0 or offsets[-1] > size or (np.diff(offsets) < 0).any():
-            raise ValueError("offsets must ascend inside the buffer")
-        return data, offsets
+    if isinstance(messages, tuple) and len(messages) == 2 and not _is_message(messages[1]):
+        return _cut(*messages)
+    if isinstance(messages, str) or _is_message(messages) or not hasattr(messages, "__len__"):
+        raise TypeError(
+            "messages is a sequence of messages, or a tuple of a buffer and offsets, not "
+            f"{type(messages).__name__}"
+        )
     from ...kernels import colbin as kernel
 
     offsets = np.empty(len(messages) + 1, np.int64)
     try:
         return kernel.join(messages, offsets), offsets  # type: ignore[arg-type]
     except TypeError:  # views and byte arrays among them
-        return kernel.join([bytes(message) for message in messages], offsets), offsets
+        found = [_message_bytes(message, number) for number, message in enumerate(messages)]
+        return kernel.join(found, offsets), offsets
+
+
+def _is_message(data: Any) -> bool:
+    """Whether this has the bytes of a message. A NumPy array of bytes has them, but counts as numbers in `_joined`."""
+    if isinstance(data, (bytes, bytearray)):
+        return True
+    if isinstance(data, (np.ndarray, np.generic)):
+        return False
+    try:
+        with memoryview(data) as view:
+            return view.itemsize == 1 and view.ndim == 1
+    except TypeError:
+        return False
+
+
+def _message_bytes(message: Any, number: int) -> bytes:
+    if isinstance(message, np.ndarray) and message.dtype == np.uint8 and message.ndim == 1:
+        return message.tobytes()
+    # Never `bytes` of anything else: of an integer it is that many zeros.
+    if _is_message(message) or hasattr(type(message), "__bytes__"):
+        return bytes(message)
+    hint = "; a buffer and its offsets go into a tuple" if isinstance(message, (list, np.ndarray)) else ""
+    raise TypeError(f"messages[{number}]: a message is bytes, not {type(message).__name__}{hint}")
+
+
+def _cut(data: Any, given: Any) -> tuple[Buffer, NDArray[np.int64]]:
+    """Return a buffer and the offsets of the messages in it, checked."""
+    if isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.ndim == 1:
+        data = np.ascontiguousarray(data)
+    elif not _is_message(data):
+        raise TypeError(
+            f"messages is a tuple of a buffer and offsets, and the buffer is bytes, not {type(data).__name__}"
+        )
+    elif not isinstance(data, (bytes, bytearray)):
+        data = np.frombuffer(data, np.uint8)
+    try:
+        found = np.asarray(given)
+    except ValueError:  # lists in it, of different lengths
+        found = np.empty(0, object)
+    whole = found.dtype.kind in "iu" or (found.shape == (0,) and found.dtype.kind == "f")
+    if isinstance(given, (list, tuple)):  # True among integers would become one of them
+        whole = whole and not any(isinstance(item, (bool, np.bool_)) for item in given)
+    if not whole or not found.ndim:
+        what = type(given).__name__ + (f" of {found.dtype}" if found.ndim and found.dtype.kind != "O" else "")
+        raise TypeError(
+            f"messages is a tuple of a buffer and offsets, and the offsets are integers, not {what}"
+        )
+    if found.ndim != 1 or not len(found):
+        raise ValueError("offsets has one element more than there are messages")
+    size = memoryview(data).nbytes
+    if int(found[0]) < 0 or int(found.max()) > size or (found[1:] < found[:-1]).any():
+        raise ValueError("offsets must ascend inside the buffer")
+    return data, np.ascontiguousarray(found, np.int64)
 
 
 def _source(column: RecordColumn, data: Any) -> ColumnSource:

@@ -34,6 +34,7 @@ from .log import (
 from .logtable import LogTable, log_table
 from .schema import MAX_ROWS
 from .tables import find_list, split_message
+from .tail import look_behind
 
 __all__ = ["LogColumn", "LogInfo", "frames_of", "inspect_file", "read_metadata"]
 
@@ -296,7 +297,7 @@ class LogInfo:
     indexed : bool
         Whether it was closed with an index.
     torn : str
-        What was cut off at the end; empty when nothing was.
+        What stands behind the last whole message and is no valid index; empty when nothing does.
     needs_compaction : bool
         False: nothing is rewritten.
     """
@@ -325,12 +326,13 @@ def inspect_file(file: ByteFile, head: memoryview, options: ReadOptions | None =
     """Return what one file says about itself; no message of a log is decoded."""
     chosen = options or ReadOptions()
     (meta,) = read_metadata([file], [head], chosen)
-    indexed, torn, header = False, "", None
+    assert isinstance(meta.decoder, LogDecoder)
+    indexed, torn, header = False, "", LogHeader(meta.decoder.section)
     if meta.layout == "log":
         ((header, frames),) = frames_of([file], [head])
-        indexed, torn = frames.indexed, frames.torn
-    assert isinstance(meta.decoder, LogDecoder)
-    header = header or LogHeader(meta.decoder.section)
+        counted = log_table(header, None, file.spelling).field is not None
+        tail = look_behind(file, frames, counted=counted, search=False)
+        indexed, torn = frames.indexed, "" if tail is None else tail.text
     table = log_table(header, chosen.table, file.spelling)
     columns = tuple(
         LogColumn(

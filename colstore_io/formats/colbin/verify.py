@@ -9,7 +9,9 @@ from ...storage import ByteFile
 from .. import DecodedColumn, Problem, ReadOptions, Statistics
 from .decoder import LogDecoder
 from .log import MAGIC, check_frames, scan
+from .logtable import log_table
 from .reader import frames_of, read_metadata
+from .tail import look_behind
 
 __all__ = ["verify_file"]
 
@@ -20,20 +22,27 @@ def verify_file(file: ByteFile) -> list[Problem]:
     Returns
     -------
     list of Problem
-        Bytes behind the last whole message, and a missing index, are notices: a crash leaves them, and every reader
-        lives with them. A damaged header ends the check.
+        Bytes behind the last whole message are an error: readers pass over them in silence, be they the rest of a
+        crash, of an index, or messages that are damaged. That a log was not closed and has no index is a notice. A
+        damaged header or message ends the check.
     """
     problems: list[Problem] = []
     head = file.read(0, min(file.size, 64 << 10))
     try:
         if bytes(head[:8]) == MAGIC:
             ((header, frames),) = frames_of([file], [head])
+            behind: Problem | None = None
             if not frames.indexed:
-                problems.append(
-                    Problem("notice", "there is no sound index: it was not closed", "index", frames.end)
-                )
-                if frames.torn:
-                    problems.append(Problem("notice", frames.torn, "frames", frames.end))
+                counted = log_table(header, None, file.spelling).field is not None
+                tail = look_behind(file, frames, counted=counted)
+                if tail is not None:
+                    section = "index" if tail.kind == "index" else "frames"
+                    behind = Problem("error", tail.text, section, tail.offset)
+                    problems.append(behind)
+                else:
+                    problems.append(
+                        Problem("notice", "there is no index: the log was not closed", "index", frames.end)
+                    )
             else:
                 walked = scan(file, header.end)
                 count = len(frames.size)
@@ -49,7 +58,7 @@ def verify_file(file: ByteFile) -> list[Problem]:
                 if wrong is not None:
                     place = int(frames.offset[number])
                     problems.append(Problem("error", f"message {number}: {wrong[1]}", "frames", place))
-            if any(problem.severity == "error" for problem in problems):
+            if any(problem.severity == "error" and problem is not behind for problem in problems):
                 return problems
         (meta,) = read_metadata([file], [head], ReadOptions())
     except FormatError as exc:

@@ -131,11 +131,32 @@ def test_64_levels_are_taken():
     assert to_json(None, from_json(document)) == document
 
 
-def test_lone_surrogates_become_replacement_characters():
-    assert (
-        to_json(None, from_json('{"a\\ud800":"x\\udc00","b":"\\ud83d\\ude00"}'))
-        == '{"a\ufffd":"x\ufffd","b":"😀"}'
-    )
+def test_lone_surrogates_become_replacement_characters_and_are_named():
+    for document, back, place in (
+        ('{"a":"\\ud800"}', '{"a":"\ufffd"}', "^a: the string has a lone surrogate"),
+        ('[{"b":["x","\\udc00"]}]', '[{"b":["x","\ufffd"]}]', r"^rows\[0\]\.b\[1\]: the string"),
+        ('{"o":{"a\\ud800":1}}', '{"o":{"a\ufffd":1}}', "^o.a\ufffd: the key has"),
+        (
+            '{"a\\ud800":"x\\udc00","b":"\\ud83d\\ude00"}',
+            '{"a\ufffd":"x\ufffd","b":"😀"}',
+            "^a\ufffd: the key .*, as in 1 more",
+        ),
+    ):
+        with pytest.warns(InferenceWarning, match=place) as seen:
+            message = from_json(document)
+        assert len(seen) == 1
+        assert seen[0].filename == __file__
+        assert to_json(None, message) == back
+    assert to_json(None, from_json('{"b":"\\ud83d\\ude00"}')) == '{"b":"😀"}'
+
+
+@pytest.mark.parametrize(
+    ("document", "place"),
+    [({"a": ["x", "\ud800"]}, r"^a\[1\]: the string"), ({"a": {"\udc00": 1}}, "^a.*: the key")],
+)
+def test_lone_surrogates_of_parsed_documents_are_refused(document, place):
+    with pytest.raises(ValueError, match=f"{place} has a lone surrogate"):
+        infer(document)
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,90 @@ def test_columns_agree_with_objects():
     assert codec.decode_columns([bytearray(m) for m in messages])["id"].tolist() == columns["id"].tolist()
 
 
+def points(count: int = 3) -> tuple[Codec, list[bytes], bytes, np.ndarray]:
+    codec = Codec(Point)
+    messages = [codec.encode(Point(n + 0.5, n)) for n in range(count)]
+    return codec, messages, b"".join(messages), np.cumsum([0, *map(len, messages)])
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        list,
+        tuple,
+        np.ndarray.tolist,
+        lambda a: tuple(a.tolist()),
+        pa.array,
+        lambda a: pa.array(a, pa.uint16()),
+        lambda a: pa.chunked_array([a[:2], a[2:]]),
+        lambda a: a.astype("u8"),
+        lambda a: a.astype(">i2"),
+        lambda a: np.repeat(a, 2)[::2],
+    ],
+)
+def test_offsets_of_every_kind_are_taken(spelled):
+    codec, _, buffer, offsets = points()
+    for data in (
+        buffer,
+        bytearray(buffer),
+        memoryview(buffer),
+        np.frombuffer(buffer, np.uint8),
+        pa.py_buffer(buffer),
+    ):
+        columns = codec.decode_columns((data, spelled(offsets)))
+        assert columns["x"].tolist() == [0.5, 1.5, 2.5]
+        assert columns["y"].to_pylist() == [0, 1, 2]
+
+
+def test_pairs_of_messages_are_messages():
+    codec, messages, _, _ = points(2)
+    for pair in (
+        tuple(messages),
+        (messages[0], memoryview(messages[1])),
+        (messages[0], pa.py_buffer(messages[1])),
+    ):
+        assert codec.decode_columns(pair)["x"].tolist() == [0.5, 1.5]
+    assert codec.decode_columns([np.frombuffer(messages[1], np.uint8)])["x"].tolist() == [1.5]
+    assert codec.decode_columns((b"", [0]))["x"].tolist() == []
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [None, 5, "x", 1.5, [0.0, 3.0], [True, False], [0, True], np.array([0.0, 3.0]), np.array([False, True]),
+     pa.array([0, None]), pa.array([0.0]), [[0], [1, 2]], ["a"], [None], np.array(3)],
+)  # fmt: skip
+def test_offsets_that_are_no_integers_are_refused(offsets):
+    codec, _, buffer, _ = points()
+    with pytest.raises(
+        TypeError, match="messages is a tuple of a buffer and offsets, and the offsets are integers"
+    ):
+        codec.decode_columns((buffer, offsets))
+
+
+@pytest.mark.parametrize(
+    "offsets", [[], [0, 1000], [3, 1], [-1, 3], [2**63], [[0, 1]], np.zeros((2, 2), int)]
+)
+def test_offsets_outside_the_buffer_are_refused(offsets):
+    codec, _, buffer, _ = points()
+    with pytest.raises(ValueError, match="offsets"):
+        codec.decode_columns((buffer, offsets))
+
+
+def test_messages_that_have_no_bytes_are_named():
+    codec, messages, buffer, offsets = points()
+    for odd in (5, None, "text", 1.5, True, buffer, (message for message in messages)):
+        with pytest.raises(TypeError, match="messages is a sequence of messages, or a tuple"):
+            codec.decode_columns(odd)
+    for item in (5, 10**12, None, "text", 1.5, True, np.uint8(4), np.int64(4), []):
+        with pytest.raises(TypeError, match=r"messages\[1\]: a message is bytes, not"):
+            codec.decode_columns([messages[0], item])
+    for item in (5, 10**12, None, "text", 1.5):
+        with pytest.raises(TypeError, match="and the buffer is bytes, not"):
+            codec.decode_columns((item, offsets))
+    with pytest.raises(TypeError, match=r"messages\[1\].*a buffer and its offsets go into a tuple"):
+        codec.decode_columns([buffer, offsets])
+
+
 def test_no_messages_are_empty_columns():
     codec = Codec(Row)
     columns = codec.decode_columns([])
