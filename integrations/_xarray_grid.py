@@ -19,6 +19,9 @@ from xarray.coding import strings
 from xarray.conventions import cf_encoder
 from xarray.core import indexing
 
+from ._xarray_arguments import check_chunk, check_dtypes
+from ._xarray_values import PACKING, is_null, may_stand_for_values
+
 if TYPE_CHECKING:
     from colstore_io.grid import Container, GridWriter
     from colstore_io.grid.commit import Part
@@ -184,7 +187,7 @@ class ColstoreDataStore(WritableCFDataStore):
         self.lazy: list[tuple[Part, Any]] = []
         if mode != "r":
             place = place_of(path, storage_options=storage_options, filesystem=filesystem)
-            self.writer = GridWriter(place, mode, group or "/")  # type: ignore[arg-type]  # checked there
+            self.writer = GridWriter(place, mode, "/" if group is None else group)  # type: ignore[arg-type]  # checked there
 
     @classmethod
     def of_grid(
@@ -284,6 +287,7 @@ class ColstoreDataStore(WritableCFDataStore):
     # Encoding
 
     def encode(self, variables: Any, attributes: Any) -> Any:
+        check_dtypes(variables.items())
         own = {name for name, variable in variables.items() if _is_native(variable)}
         encoded, attributes = cf_encoder(
             {name: variable for name, variable in variables.items() if name not in own}, attributes
@@ -359,6 +363,11 @@ class ColstoreDataStore(WritableCFDataStore):
         kind, dtype = _stored_kind(name, variable.dtype)
         axes = self._axes(name, variable, dtype.itemsize, checked)
         attrs = {key: _attribute(value) for key, value in variable.attrs.items()}
+        for key in PACKING.intersection(attrs):
+            if not may_stand_for_values(attrs[key]):
+                raise TypeError(
+                    f"attribute {key!r} of variable {name!r} must be a number or text, got {attrs[key]!r}"
+                )
         return VariableSpec(name, kind, dtype, tuple(map(str, variable.dims)), axes, attrs)
 
     def _axes(self, name: str, variable: xr.Variable, itemsize: int, checked: bool) -> tuple[Axis, ...]:
@@ -382,12 +391,9 @@ class ColstoreDataStore(WritableCFDataStore):
         axes = []
         for dim, n, chunk in zip(variable.dims, variable.shape, given, strict=True):
             chunk = self._chunks.get(str(dim), chunk)
+            check_chunk(chunk, f"chunks of variable {name!r} along {dim!r}")
             if isinstance(chunk, (int, np.integer)):
                 axes.append(Axis.regular(n, n if chunk == -1 else int(chunk)))
-                if chunk != -1 and chunk < 1:
-                    raise ValueError(
-                        f"chunks of variable {name!r} along {dim!r} must be at least 1, got {chunk}"
-                    )
                 continue
             axis = Axis.of_lengths([int(length) for length in chunk])
             if axis.length != n:
@@ -412,7 +418,7 @@ class ColstoreDataStore(WritableCFDataStore):
         if dim not in spec.dims:
             self._must_be_equal(spec, old, data)
             return None
-        _check_like(spec, old)
+        _check_like(spec, old, data)
         at = old.dims.index(dim)
         for d, (own, axis) in enumerate(zip(spec.shape, old.axes, strict=True)):
             if d != at and own != axis.length:
@@ -442,7 +448,7 @@ class ColstoreDataStore(WritableCFDataStore):
         if region and not set(region) & set(spec.dims):
             self._must_be_equal(spec, old, data)
             return None
-        _check_like(spec, old)
+        _check_like(spec, old, data)
         return region_part(old, region, spec.shape)
 
     def _must_be_equal(self, spec: VariableSpec, old: VariableSpec, data: Any) -> None:
@@ -523,7 +529,7 @@ def _typed(variable: xr.Variable, name: Any) -> xr.Variable:
     if variable.dtype.kind == "T":
         # Like xarray's other stores: what is missing in NumPy's own strings is written as an empty one.
         values = np.asarray(variable.data).astype(object)
-        data = np.array(["" if _is_null(v) else v for v in values.reshape(-1).tolist()], object)
+        data = np.array(["" if is_null(v) else v for v in values.reshape(-1).tolist()], object)
         data = data.reshape(values.shape).astype(strings.create_vlen_dtype(str))
         variable = xr.Variable(variable.dims, data, variable.attrs, variable.encoding, fastpath=True)
     if variable.dtype.kind != "O" or strings.check_vlen_dtype(variable.dtype) is not None:
@@ -540,21 +546,22 @@ def _typed(variable: xr.Variable, name: Any) -> xr.Variable:
         )
         variable = variable.compute()
     values = np.asarray(variable.data)
-    types = {type(value) for value in values.reshape(-1).tolist() if not _is_null(value)}
+    types = {type(value) for value in values.reshape(-1).tolist() if not is_null(value)}
     for wanted in (str, bytes):
-        if types and all(issubclass(own, wanted) for own in types):
+        # Values that are all missing have no type of their own, so somebody has to say that they are text.
+        if (types or variable.encoding.get("dtype") is wanted) and all(
+            issubclass(own, wanted) for own in types
+        ):
             data = values.astype(strings.create_vlen_dtype(wanted))
             return xr.Variable(variable.dims, data, variable.attrs, variable.encoding, fastpath=True)
-    return ensure_dtype_not_object(variable, name=name)
-
-
-def _is_null(value: Any) -> bool:
-    if value is None or type(value).__name__ == "NAType":
-        return True
     try:
-        return bool(value != value)
-    except (TypeError, ValueError):
-        return False
+        return ensure_dtype_not_object(variable, name=name)
+    except ValueError:
+        found = ", ".join(sorted(own.__name__ for own in types))
+        raise TypeError(
+            f"variable {name!r} holds Python objects ({found}), which cannot be stored; use text, bytes, numbers "
+            "or times, one type for all values"
+        ) from None
 
 
 def _stored_kind(name: str, dtype: np.dtype[Any]) -> tuple[Any, np.dtype[Any]]:
@@ -586,26 +593,36 @@ def _fits(chunks: Any, shape: Sequence[int]) -> bool:
 
 
 def _in_memory(data: Any, spec: VariableSpec) -> NDArray[Any]:
-    values = np.asarray(data)
-    if spec.kind == "plain" and values.dtype != spec.dtype:
-        values = values.astype(spec.dtype)
-    return values
+    from colstore_io.grid.fitting import fitted
+
+    return fitted(np.asarray(data), spec)
 
 
-def _check_like(spec: VariableSpec, old: VariableSpec) -> None:
-    """Raise `SchemaMismatchError` unless new values can join the old ones unchanged; names the variable."""
+def _check_like(spec: VariableSpec, old: VariableSpec, data: Any) -> None:
+    """Raise `SchemaMismatchError` unless new values can join the old ones unchanged; names the variable.
+
+    Text that is wider than the stored one, and times in another unit, are compared value by value, unless they are in
+    blocks of Dask.
+    """
     from colstore_io.errors import SchemaMismatchError
+    from colstore_io.grid.fitting import advice, without_loss
 
     if spec.dims != old.dims:
         raise SchemaMismatchError(
             f"variable {spec.name!r} has dimensions {spec.dims}, the dataset has {old.dims}"
         )
     fits = spec.kind == old.kind and spec.dtype == old.dtype
+    why = ""
     if not fits and spec.kind == old.kind == "plain" and spec.dtype.kind == old.dtype.kind in "USMm":
-        fits = np.can_cast(spec.dtype, old.dtype, "safe")
+        unseen = _is_dask(data)
+        if unseen:  # what blocks hold is looked at when they are written
+            fits = bool(np.can_cast(spec.dtype, old.dtype, "safe"))
+        else:
+            fits = without_loss(np.asarray(data), old.dtype) is not None
+        why = ": " + advice(old.dtype, unseen=unseen)
     if not fits:
         shown = [s.dtype if s.kind in ("plain", "complex") else s.kind for s in (spec, old)]
-        raise SchemaMismatchError(f"variable {spec.name!r} is {shown[0]}, the dataset has {shown[1]}")
+        raise SchemaMismatchError(f"variable {spec.name!r} is {shown[0]}, the dataset has {shown[1]}{why}")
     for key in _CF_ATTRS:
         a, b = spec.attrs.get(key), old.attrs.get(key)
         if (a is None) != (b is None) or (a is not None and not _equal(np.asarray(a), np.asarray(b))):
@@ -617,6 +634,6 @@ def _check_like(spec: VariableSpec, old: VariableSpec) -> None:
 def _equal(a: NDArray[Any], b: NDArray[Any]) -> bool:
     if a.dtype.kind == "O" or b.dtype.kind == "O":
         pairs = zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), strict=True)
-        return a.shape == b.shape and all(x == y or (_is_null(x) and _is_null(y)) for x, y in pairs)
+        return a.shape == b.shape and all(x == y or (is_null(x) and is_null(y)) for x, y in pairs)
     floating = a.dtype.kind in "fcMm" and b.dtype.kind in "fcMm"
     return bool(np.array_equal(a, b, equal_nan=floating))

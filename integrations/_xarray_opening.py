@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from ._xarray_values import PACKING, may_stand_for_values
+
 if TYPE_CHECKING:
     from ._xarray_grid import ColstoreDataStore
 
-__all__ = ["DECODED_ATTRS", "decode", "open_store"]
+__all__ = ["DECODED_ATTRS", "check_attributes", "decode", "open_store"]
 
 DECODED_ATTRS = frozenset(
     {
@@ -47,8 +49,13 @@ _TIME_UNITS = re.compile(
 def open_store(store: ColstoreDataStore, *, drop_variables: Any = None, **decoders: Any) -> xr.Dataset:
     """Return the Dataset of a store; reads no data but what xarray puts into indexes later."""
     dropped = {drop_variables} if isinstance(drop_variables, str) else set(drop_variables or ())
+    masks = decoders.get("mask_and_scale", True)
     try:
-        decoded, attrs, coord_names = decode(store.named_variables(), store.get_attrs(), dropped, decoders)
+        variables, where = store.named_variables(), store.container.place.spelling
+        for name, variable in variables.items():
+            if name not in dropped and (masks.get(name, True) if isinstance(masks, Mapping) else masks):
+                check_attributes(name, variable.attrs, where)
+        decoded, attrs, coord_names = decode(variables, store.get_attrs(), dropped, decoders)
     except BaseException:
         store.close()
         raise
@@ -56,6 +63,19 @@ def open_store(store: ColstoreDataStore, *, drop_variables: Any = None, **decode
     dataset.set_close(store.close)
     dataset.encoding = store.get_encoding()
     return dataset
+
+
+def check_attributes(name: Any, attrs: Mapping[str, Any], path: Any) -> None:
+    """Raise `FormatError` if an attribute that stands for values cannot: xarray would fail on it in its own words."""
+    for key in PACKING.intersection(attrs):
+        if not may_stand_for_values(attrs[key]):
+            from colstore_io.errors import FormatError
+
+            raise FormatError(
+                f"variable {name!r} has an attribute {key!r} that is no number or text: {attrs[key]!r:.60}. "
+                "mask_and_scale=False opens it undecoded",
+                path=str(path),
+            )
 
 
 def _dataset(

@@ -15,8 +15,12 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 from xarray.backends.writers import _sanitize_unlimited_dims, _validate_dataset_names, dump_to_store
+from xarray.coding.strings import create_vlen_dtype
 
+from ._xarray_arguments import check_append_dim, check_dtypes, check_encoding, checked_chunks
 from ._xarray_grid import ColstoreDataStore
+from ._xarray_opening import check_attributes
+from ._xarray_values import all_missing, as_characters, is_character_array, of_any_length
 
 if TYPE_CHECKING:
     from colstore_io.grid import GridWriter
@@ -57,18 +61,16 @@ def to_colstore(
     _validate_dataset_names(dataset)
     mode = _mode(mode, append_dim, region)
     options = {"storage_options": storage_options, "filesystem": filesystem, "group": group}
-    if append_dim is not None and append_dim not in dataset.dims:
-        raise ValueError(
-            f"append_dim={append_dim!r} is no dimension of the dataset, which has {list(dataset.dims)}"
-        )
-    encoding = dict(encoding or {})
+    check_append_dim(append_dim, dataset)
+    encoding = check_encoding(encoding, dataset)
+    check_dtypes(dataset.variables.items())
     changes = append_dim is not None or region is not None or mode == "r+"
     unlimited = _sanitize_unlimited_dims(dataset, None if changes else unlimited_dims)
     store = ColstoreDataStore(
         path,
         mode,
         append_dim=None if append_dim is None else str(append_dim),
-        chunks={str(dim): chunk for dim, chunk in (chunks or {}).items()},
+        chunks=checked_chunks(chunks, dataset),
         **options,
     )
     if changes:
@@ -107,6 +109,7 @@ def _existing(store: ColstoreDataStore, dataset: xr.Dataset) -> dict[Any, xr.Var
         if stored.dtype.kind == "O":
             found[name] = stored
             continue
+        check_attributes(name, stored.attrs, store.path)
         found[name] = xr.conventions.decode_cf_variable(
             name,
             stored,
@@ -134,7 +137,11 @@ def _region(dataset: xr.Dataset, existing: Mapping[Any, xr.Variable], region: An
             raise ValueError(
                 f"region names {dim!r}, which is no dimension of the dataset {list(dataset.dims)}"
             )
-        if where == "auto":
+        if isinstance(where, str) and where == "auto":
+            if dim not in dataset.indexes or dim not in existing:
+                raise ValueError(
+                    f"region 'auto' of {dim!r} needs a coordinate of this name, in the data and in the dataset"
+                )
             own, stored = dataset.indexes[dim], existing[dim].to_index_variable().to_index()
             start = int(stored.get_indexer(own[:1])[0]) if len(own) else 0
             if start < 0 or not stored[start : start + len(own)].equals(own):
@@ -144,6 +151,8 @@ def _region(dataset: xr.Dataset, existing: Mapping[Any, xr.Variable], region: An
             where = slice(start, start + len(own))
         if not isinstance(where, slice):
             raise TypeError(f"region of {dim!r} must be a slice or 'auto', got {where!r}")
+        if not all(n is None or isinstance(n, (int, np.integer)) for n in (where.start, where.stop)):
+            raise TypeError(f"region of {dim!r} must be a slice between two indices, got {where!r}")
         found[str(dim)] = where
     return found
 
@@ -162,22 +171,34 @@ def _encoded_alike(
             continue
         old = existing[name]
         kinds = variable.dtype.kind + old.dtype.kind
+        missing = of_any_length(old.dtype) is not None and all_missing(variable)
         alike = (
             variable.dtype.newbyteorder("=") == old.dtype
             or kinds in ("MM", "mm", "UU", "SS", "OO")
             or set(kinds) <= set("UOT")
+            or missing
             # Packed values decode to whatever float xarray finds wide enough.
             or (kinds == "ff" and {"scale_factor", "add_offset"} & set(old.encoding))
         )
         if not alike:
-            raise SchemaMismatchError(f"variable {name!r} is {variable.dtype}, the dataset has {old.dtype}")
+            names: dict[type | None, str] = {str: "text", bytes: "bytes of any length", None: str(old.dtype)}
+            raise SchemaMismatchError(
+                f"variable {name!r} is {variable.dtype}, the dataset has {names[of_any_length(old.dtype)]}"
+            )
         kept = {key: old.encoding[key] for key in _KEPT_ENCODING if key in old.encoding}
-        if old.dtype.kind in "OU":
+        if old.dtype.kind in "OUS":
+            # xarray would cut text to the width of the file's without a word; the store compares them instead.
             kept.pop("dtype", None)
-            if old.dtype.kind == "O" and variable.dtype.kind in "UT":
-                from xarray.coding.strings import create_vlen_dtype
-
+            if of_any_length(old.dtype) is str:
+                kept["dtype"] = str  # what is missing everywhere is missing text
+            if missing:
+                # Of None and NaN both stay what they are.
+                dataset[name] = variable.astype(object).astype(old.dtype)
+            elif old.dtype.kind == "O" and variable.dtype.kind in "UT":
                 dataset[name] = variable.astype(create_vlen_dtype(str))
+            elif is_character_array(variable, old):
+                dataset[name] = as_characters(variable, old, name)
+                kept["dtype"], kept["char_dim_name"] = np.dtype("S1"), str(old.dims[-1])
         # What the file does not fill must not get xarray's default fill value.
         kept.setdefault("_FillValue", None)
         if variable.dtype.kind in "Mmb" and "units" not in kept:
@@ -280,6 +301,7 @@ def _write_block(
         The member, its texts, and whether they are durable; None for an empty block.
     """
     from colstore_io.grid.files import Unsynced, machine_id
+    from colstore_io.grid.fitting import fitted
     from colstore_io.grid.members import write_member
 
     out = np.empty((1,) * block.ndim, object)
@@ -292,9 +314,7 @@ def _write_block(
         assert span is not None, "blocks are whole chunks"
         axes.append(axis.part(*span))
         first.append(base + span[0])
-    values = np.asarray(block)
-    if part.spec.kind == "plain":
-        values = values.astype(part.spec.dtype, copy=False)
+    values = fitted(np.asarray(block), part.spec)
     spec = replace(part.spec, axes=tuple(axes))
     flat = int(np.ravel_multi_index(block_id, [len(own) for own in starts])) if block_id else 0
     unsynced = Unsynced()

@@ -551,12 +551,15 @@ class ColstoreAccessor:
         ------
         SchemaMismatchError
             If an append or a region does not fit, naming the variable; nothing was published. It is a `ValueError`.
+            Text that is longer than the stored variable is wide does not fit, and is not cut.
         CommitConflictError
             If another writer changed the same chunks meanwhile. Changes of other chunks are joined.
         FileExistsError
             With ``"w-"``, if there is a dataset.
         TypeError
-            If a variable or an attribute cannot be stored, naming it.
+            If a variable or an attribute cannot be stored, naming it, or an argument is of a wrong type.
+        ValueError
+            If an argument names a dimension or variable that there is not, or a chunk length that cannot be.
         """
         from ._xarray_write import to_colstore
 

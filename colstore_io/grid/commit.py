@@ -349,13 +349,18 @@ def region_part(old: VariableSpec, region: Mapping[str, slice], shape: Sequence[
     Raises
     ------
     SchemaMismatchError
-        If the region lies outside, cuts a chunk, or the data have another shape; names the variable.
+        If the region has a step, lies outside, cuts a chunk, or the data have another shape; names the variable.
     """
     own, first = [], []
     for dim, axis, n in zip(old.dims, old.axes, shape, strict=True):
         where = region.get(dim, slice(0, axis.length))
         start, stop = int(where.start or 0), axis.length if where.stop is None else int(where.stop)
-        if not 0 <= start <= stop <= axis.length or where.step not in (None, 1):
+        if where.step not in (None, 1):
+            raise SchemaMismatchError(
+                f"region {start}:{stop}:{where.step} along {dim!r} of variable {old.name!r} has a step; a region is "
+                "one run of whole chunks, so write one region for each run"
+            )
+        if not 0 <= start <= stop <= axis.length:
             raise SchemaMismatchError(
                 f"region {start}:{stop} along {dim!r} lies outside variable {old.name!r}, which has {axis.length}"
             )

@@ -36,9 +36,13 @@ def group_path(group: str | None) -> str:
 
     Raises
     ------
+    TypeError
+        If it is no text.
     ValueError
         If a part of it is ``.`` or ``..``.
     """
+    if group is not None and not isinstance(group, str):
+        raise TypeError(f"group must be a path such as 'model/ocean', got {group!r}")
     parts = [part for part in (group or "").split("/") if part]
     if {".", ".."} & set(parts):
         raise ValueError(f"a group is named by its full path, got {group!r}")
@@ -158,7 +162,7 @@ def _key_of(runs: list[Any]) -> Any:
 
 def _text(entry: FileEntry, group: str, refuse: Refuse) -> TextFile:
     begin = (entry.layout or {}).get("begin")
-    if not _is_count(begin) or begin + entry.rows > entry.size:
+    if not _is_count(begin) or begin < RECORD_HEADER_SIZE or begin + entry.rows > entry.size:
         raise refuse(f"{entry.path} has fewer bytes than the text that it should hold")
     return TextFile(entry.path, entry.size, group, begin, entry.rows)
 

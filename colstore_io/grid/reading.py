@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from .. import buffers, threads
 from ..errors import FormatError
+from ..formats.cstore.records import RECORD_HEADER_SIZE
 from . import direct
 from .fetching import Chunks, Ranges, merged, outer_ranges, place_answers, requests_of
 from .jobs import Job, Request, joined, read_jobs
@@ -348,6 +349,8 @@ class GridVariable:
         starts, sizes = start.reshape(-1), size.reshape(-1)
         owners = np.broadcast_to(owner, shape).reshape(-1)
         requests: list[Request] = []
+        headers: list[Request] = []
+        fresh: list[TextFile] = []
         asked: list[NDArray[np.int64]] = []
         for number in np.unique(owners).tolist():
             text = self.texts[self.members[number].texts[self.spec.name]]
@@ -361,6 +364,9 @@ class GridVariable:
             if not mine.size:
                 continue
             file = self.source.file(text.path, text.size, self.spec.name)
+            if not self.source.knows(text):  # in the same round as the text itself
+                fresh.append(text)
+                headers.append((file, text.begin - RECORD_HEADER_SIZE, RECORD_HEADER_SIZE))
             requests += [
                 (file, text.begin + a, n)
                 for a, n in zip(starts[mine].tolist(), sizes[mine].tolist(), strict=True)
@@ -369,10 +375,12 @@ class GridVariable:
         positions = np.concatenate(asked) if asked else np.zeros(0, np.int64)
 
         def finish(answers: Sequence[memoryview]) -> NDArray[Any]:
+            for text, header in zip(fresh, answers[: len(fresh)], strict=True):
+                self.source.check_text(text, header, self.spec.name)
             is_text = self.spec.kind == "text"
             out = np.full(len(sizes), "" if is_text else b"", object)
             try:
-                for position, answer in zip(positions.tolist(), answers, strict=True):
+                for position, answer in zip(positions.tolist(), answers[len(fresh) :], strict=True):
                     value = bytes(answer)
                     out[position] = value.decode("utf-8", "surrogatepass") if is_text else value
             except UnicodeDecodeError:
@@ -384,7 +392,7 @@ class GridVariable:
             out[sizes == -2] = None
             return out.reshape(shape)
 
-        return Job(requests, finish, self.spec.name)
+        return Job([*headers, *requests], finish, self.spec.name)
 
 
 def _as_complex(pair: list[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -20,7 +20,7 @@ from ..formats.cstore.records import RECORD_HEADER_SIZE, record_says
 from ..kernels import grid as kernels
 from ..storage import ByteFile, IOStats, Location
 from . import twins
-from .model import Member, Role
+from .model import Member, Role, TextFile
 from .places import MemberLayout
 
 __all__ = ["SMALL_BYTES", "GridSource", "Opened"]
@@ -77,7 +77,8 @@ class GridSource:
         self.max_workers = max_workers
         self._files: dict[str, ByteFile] = {}
         self._layouts: dict[str, MemberLayout] = {}
-        self._lock = threading.Lock()  # guards the two tables; held for no I/O
+        self._texts: set[TextFile] = set()
+        self._lock = threading.Lock()  # guards the three tables; held for no I/O
 
     def __reduce__(self) -> tuple[object, ...]:
         options: dict[str, Any] = {
@@ -141,7 +142,7 @@ class GridSource:
         )
 
     def open(self, member: Member, variable: str) -> Opened:
-        """Return a member at hand, its first and last record compared with the manifest if it is mapped."""
+        """Return a member at hand, its first and last record compared with the manifest if it is local."""
         file = self.file(member.path, member.size, variable)
         layout = self._layouts.get(member.path)
         fresh = layout is None
@@ -152,28 +153,58 @@ class GridSource:
                     variable, member.path, f"has {member.size} bytes, its chunks end at {layout.end}"
                 )
         mapping = self._guarded(variable, member.path, lambda: file.map(member.size))
-        if mapping is None:
-            with self._lock:
-                self._layouts[member.path] = layout
-            return Opened(file, layout, None)
         if fresh:
-            self._compare(member, layout, mapping, variable)
+            if (
+                mapping is not None or self.place.local_path is not None
+            ):  # elsewhere it would take a round of requests
+                self._compare(member, layout, file, mapping, variable)
             with self._lock:
                 self._layouts[member.path] = layout
         return Opened(file, layout, mapping)
 
     def _compare(
-        self, member: Member, layout: MemberLayout, mapping: NDArray[np.uint8], variable: str
+        self,
+        member: Member,
+        layout: MemberLayout,
+        file: ByteFile,
+        mapping: NDArray[np.uint8] | None,
+        variable: str,
     ) -> None:
+        def header_at(offset: int) -> bytes:
+            if mapping is not None:
+                return mapping[offset : offset + RECORD_HEADER_SIZE].tobytes()
+            return bytes(file.read(offset, RECORD_HEADER_SIZE))
+
         ends = {0: member.box.first, member.n_records - 1: tuple(n - 1 for n in member.box.stop)}
         for index, chunk in ends.items():
             starts, rows = layout.records([np.array([c], np.int64) for c in chunk])
-            begin = int(starts[0])
-            header = mapping[begin - RECORD_HEADER_SIZE : begin].tobytes()
+            at = int(starts[0]) - RECORD_HEADER_SIZE
+            header = self._guarded(variable, member.path, functools.partial(header_at, at))
             if not record_says(header, index, int(rows[0])):
                 raise self.damaged(
                     variable, member.path, f"has no record {index} of {int(rows[0])} rows where it should be"
                 )
+
+    def knows(self, text: TextFile) -> bool:
+        """Whether this text file was found to be where its manifest says."""
+        return text in self._texts
+
+    def check_text(self, text: TextFile, header: bytes | memoryview, variable: str) -> None:
+        """Compare the record header of a text file, the bytes in front of its text, with the manifest.
+
+        Raises
+        ------
+        FormatError
+            If they are no header of one record of this length; names the file and the variable.
+        """
+        if not record_says(header, 0, text.n_bytes):
+            raise self.damaged(
+                variable,
+                text.path,
+                f"has no text of {text.n_bytes} bytes at {text.begin}, where it should be",
+            )
+        with self._lock:
+            self._texts.add(text)
 
     def read_small(self, member: Member, variable: str, role: Role, nbytes: int) -> bytes | None:
         """Return all values of a column of a local member of one small record; None when it is not such.
@@ -212,6 +243,7 @@ class GridSource:
         with self._lock:
             files, self._files = list(self._files.values()), {}
             self._layouts = {}
+            self._texts = set()
         for file in files:
             file.close()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -236,6 +238,23 @@ def test_remote_point_reads_a_few_bytes_in_one_request(remote):
     after = variable.source.io.as_dict()
     assert after["requests"] - before["requests"] == 1
     assert after["bytes"] - before["bytes"] == 8
+
+
+def test_remote_text_is_checked_by_the_request_that_fetches_it(remote):
+    fs, _ = remote
+    text = np.array(["first", "second", "third"], object)
+    write("counting://b/g", [(spec_of("v", text, [Axis.regular(3, 3)], "text"), text)], fs)
+    variable = open_container("counting://b/g", filesystem=fs).variable("v")
+    counts = []
+    for position in (1, 2):
+        before = variable.source.io.as_dict()["requests"]
+        assert variable.read_outer([position]) == text[position]
+        counts.append(variable.source.io.as_dict()["requests"] - before)
+    assert counts[0] == counts[1]
+    ((path, file),) = variable.texts.items()
+    variable.texts[path] = replace(file, begin=file.begin - 8)
+    with pytest.raises(FormatError, match=r"variable 'v' needs .*has no text of 16 bytes at"):
+        variable.read_outer([1])
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import dask
+import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
@@ -76,6 +77,147 @@ def test_append_that_does_not_fit_names_the_variable_and_changes_nothing(tmp_pat
 
 
 # ----------------------------------------------------------------------------------------------------------
+# Widths of text, units of time
+
+NARROW = np.array([b"ab", b"c"])
+WIDE = np.array([b"abcdef", b"x"])
+WIDE_DTYPE_ONLY = np.array([b"yz", b"x"], "S6")
+
+
+def series(values: np.ndarray) -> xr.Dataset:
+    return xr.Dataset({"v": ("t", values)})
+
+
+HOW_TO_CHANGE = {
+    "append": {"append_dim": "t"},
+    "region": {"region": {"t": slice(0, 2)}},
+    "r+": {"mode": "r+"},
+}
+
+
+@pytest.mark.parametrize("how", HOW_TO_CHANGE)
+@pytest.mark.parametrize("kind", ["S", "U"])
+@pytest.mark.parametrize("through_dask", [False, True])
+def test_longer_text_is_refused_and_never_cut(tmp_path, how, kind, through_dask):
+    series(NARROW.astype(f"{kind}2")).colstore.to_colstore(tmp_path / "a")
+    before = files_of(tmp_path / "a")
+    longer = series(WIDE.astype(f"{kind}6"))
+    with pytest.raises(SchemaMismatchError, match=rf"'v' is .{kind}6, the dataset has .{kind}2: longer text"):
+        (longer.chunk() if through_dask else longer).colstore.to_colstore(
+            tmp_path / "a", **HOW_TO_CHANGE[how]
+        )
+    assert files_of(tmp_path / "a") == before
+
+
+@pytest.mark.parametrize("how", HOW_TO_CHANGE)
+@pytest.mark.parametrize("kind", ["S", "U"])
+def test_wide_text_whose_values_fit_is_written(tmp_path, how, kind):
+    series(NARROW.astype(f"{kind}2")).colstore.to_colstore(tmp_path / "a")
+    fitting = WIDE_DTYPE_ONLY.astype(f"{kind}6")
+    series(fitting).colstore.to_colstore(tmp_path / "a", **HOW_TO_CHANGE[how])
+    back = opened(tmp_path / "a")["v"]
+    assert back.dtype == f"{kind}2"
+    assert back.values[-2:].tolist() == fitting.tolist()
+
+
+@pytest.mark.parametrize("through_dask", [False, True])
+@pytest.mark.parametrize("encoding", [None, {"v": {"dtype": "S1"}}], ids=["fixed", "characters"])
+def test_shorter_text_is_padded(tmp_path, through_dask, encoding):
+    series(NARROW).colstore.to_colstore(tmp_path / "a", encoding=encoding)
+    shorter = series(np.array([b"q", b""]))
+    (shorter.chunk() if through_dask else shorter).colstore.to_colstore(tmp_path / "a", append_dim="t")
+    back = opened(tmp_path / "a").load()["v"]
+    assert back.dtype == "S2"
+    assert back.values.tolist() == [b"ab", b"c", b"q", b""]
+
+
+@pytest.mark.parametrize("through_dask", [False, True])
+def test_longer_text_along_a_dimension_of_characters_is_an_error_about_its_width(tmp_path, through_dask):
+    series(NARROW).colstore.to_colstore(tmp_path / "a", encoding={"v": {"dtype": "S1"}})
+    longer = series(WIDE)
+    with pytest.raises(SchemaMismatchError, match=r"'v' is \|S6, the dataset has text of 2 characters"):
+        (longer.chunk() if through_dask else longer).colstore.to_colstore(tmp_path / "a", append_dim="t")
+
+
+def test_text_that_follows_single_characters_is_an_error_about_its_width(tmp_path):
+    series(np.array([b"q", b"w"])).colstore.to_colstore(tmp_path / "a")
+    with pytest.raises(SchemaMismatchError, match=r"'v' is \|S6, the dataset has \|S1: longer text"):
+        series(WIDE).colstore.to_colstore(tmp_path / "a", append_dim="t")
+
+
+def test_coordinate_that_only_begins_alike_is_not_equal(tmp_path):
+    def named(values):
+        return xr.Dataset({"v": (("t", "x"), np.zeros((1, 2)))}, {"x": values})
+
+    named(NARROW).colstore.to_colstore(tmp_path / "a")
+    with pytest.raises(SchemaMismatchError, match="'x'"):
+        named(np.array([b"abcdef", b"c"])).colstore.to_colstore(tmp_path / "a", append_dim="t")
+
+
+def test_blocks_that_are_wider_than_their_dask_array_says_are_not_cut(tmp_path):
+    series(NARROW).colstore.to_colstore(tmp_path / "a")
+    lying = da.from_array(NARROW).map_blocks(lambda block: WIDE[: len(block)], dtype="S2", meta=NARROW[:0])
+    with pytest.raises(SchemaMismatchError, match=r"'v' is \|S6"):
+        series(lying).colstore.to_colstore(tmp_path / "a", append_dim="t")
+    assert opened(tmp_path / "a").sizes["t"] == 2
+
+
+@pytest.mark.parametrize("through_dask", [False, True])
+def test_times_that_the_stored_unit_cannot_hold_are_refused(tmp_path, through_dask):
+    series(np.array(["2000-01-01"] * 2, "M8[ns]")).colstore.to_colstore(tmp_path / "a")
+    late = series(np.array(["9999-01-01", "2000-01-01"], "M8[s]"))
+    with pytest.raises(SchemaMismatchError, match=r"'v' is datetime64\[s\].*times would be changed"):
+        (late.chunk() if through_dask else late).colstore.to_colstore(tmp_path / "a", append_dim="t")
+    assert opened(tmp_path / "a").sizes["t"] == 2
+
+
+def test_times_in_another_unit_are_joined_if_all_fit(tmp_path):
+    series(np.array(["2000-01-01", "NaT"], "M8[s]")).colstore.to_colstore(tmp_path / "a")
+    series(np.array(["NaT", "2001-01-01"], "M8[ns]")).colstore.to_colstore(tmp_path / "a", append_dim="t")
+    back = opened(tmp_path / "a")["v"]
+    assert back.dtype == "M8[s]"
+    np.testing.assert_array_equal(back, np.array(["2000-01-01", "NaT", "NaT", "2001-01-01"], "M8[s]"))
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Text that is missing everywhere
+
+
+@pytest.mark.parametrize("stored", [["a", "b"], [b"a", b"b"]], ids=["text", "bytes"])
+@pytest.mark.parametrize(
+    "values",
+    [np.array([None, None], object), np.array([np.nan, None], object), np.array([np.nan, np.nan])],
+    ids=["None", "objects", "floats"],
+)
+def test_part_that_is_all_missing_follows_text(tmp_path, stored, values):
+    series(np.array(stored, object)).colstore.to_colstore(tmp_path / "a")
+    series(values).colstore.to_colstore(tmp_path / "a", append_dim="t")
+    found = opened(tmp_path / "a")["v"].values.tolist()
+    assert found[:2] == stored
+    np.testing.assert_equal(found[2:], values.tolist())
+
+
+def test_dask_part_that_is_all_missing_follows_text(tmp_path):
+    series(np.array(["a", "b"], object)).colstore.to_colstore(tmp_path / "a")
+    series(np.array([None, None], object)).chunk().colstore.to_colstore(tmp_path / "a", append_dim="t")
+    assert opened(tmp_path / "a")["v"].values.tolist() == ["a", "b", None, None]
+
+
+def test_numbers_do_not_follow_text(tmp_path):
+    series(np.array(["a", "b"], object)).colstore.to_colstore(tmp_path / "a")
+    with pytest.raises(SchemaMismatchError, match="'v' is float64, the dataset has text"):
+        series(np.array([np.nan, 1])).colstore.to_colstore(tmp_path / "a", append_dim="t")
+
+
+def test_new_variable_that_is_all_missing_is_text_if_somebody_says_so(tmp_path):
+    ds = series(np.array([None, None], object))
+    ds.colstore.to_colstore(tmp_path / "floats")
+    assert opened(tmp_path / "floats")["v"].dtype == np.float64
+    ds.colstore.to_colstore(tmp_path / "text", encoding={"v": {"dtype": str}})
+    assert opened(tmp_path / "text")["v"].values.tolist() == [None, None]
+
+
+# ----------------------------------------------------------------------------------------------------------
 # Regions
 
 
@@ -107,6 +249,7 @@ def test_region_auto_finds_its_place(tmp_path):
         (slice(1, 3), 2, "cuts chunks of variable 't'.*are 0:4"),
         (slice(6, 10), 4, "outside variable 't'"),
         (slice(0, 4), 3, "variable 't' has 3 indices"),
+        (slice(0, 8, 2), 4, "region 0:8:2 along 'time' of variable '.*' has a step"),
     ],
 )
 def test_region_that_does_not_fit_names_the_variable_and_changes_nothing(tmp_path, region, size, named):

@@ -134,6 +134,51 @@ def test_text_that_is_no_utf8_is_an_error(tmp_path):
         opened(tmp_path / "a")["v"].load()
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"mmap": False}, {"backend": "numpy"}], ids=["mapped", "read", "numpy"]
+)
+@pytest.mark.parametrize("shift", [-1, -8, 1])
+def test_text_that_is_not_where_the_manifest_says_is_an_error(tmp_path, options, shift):
+    xr.Dataset({"v": ("x", np.array(["abc", "def"], object))}).colstore.to_colstore(tmp_path / "a")
+
+    def change(members):
+        for file in members["files"]:
+            if file["partition"].get("text"):
+                file["layout"]["begin"] += shift
+
+    change_manifest(tmp_path / "a", change)
+    back = opened(tmp_path / "a", **options)
+    for _ in "12":  # the first error is not forgotten
+        with pytest.raises(
+            FormatError, match=r"variable 'v' needs part-.*\.cstore, which has no text of 6 bytes at"
+        ):
+            back["v"][1].load()
+
+
+@pytest.mark.parametrize("options", [{}, {"mmap": False}], ids=["mapped", "read"])
+def test_member_that_does_not_begin_where_the_manifest_says_is_an_error(tmp_path, options):
+    xr.Dataset({"v": (("x", "y"), np.arange(40000.0).reshape(200, 200))}).colstore.to_colstore(tmp_path / "a")
+    change_manifest(tmp_path / "a", lambda m: m["files"][0]["layout"].update(begin=64))
+    with pytest.raises(FormatError, match=r"variable 'v' needs part-.*has no record 0"):
+        opened(tmp_path / "a", **options)["v"].load()
+
+
+@pytest.mark.parametrize("key", ["_FillValue", "missing_value", "scale_factor", "add_offset"])
+@pytest.mark.parametrize("value", [{"map": {"a": 1}}, {"a": 1}, [[1]]], ids=str)
+def test_fill_value_that_is_no_value_is_an_error_that_names_the_variable(tmp_path, key, value):
+    xr.Dataset({"v": ("x", [1.0, 2.0]), "w": ("x", [1, 2])}).colstore.to_colstore(tmp_path / "a")
+    change_manifest(tmp_path / "a", lambda m: variables(m)["v"]["attrs"].update({key: value}))
+    with pytest.raises(
+        FormatError, match=rf"variable 'v' has an attribute '{key}' that is no number or text"
+    ):
+        opened(tmp_path / "a")
+    assert opened(tmp_path / "a", drop_variables="v")["w"].values.tolist() == [1, 2]
+    assert opened(tmp_path / "a", mask_and_scale=False)["v"].values.tolist() == [1, 2]
+    more = xr.Dataset({"v": ("x", [3.0])})
+    with pytest.raises(FormatError, match="variable 'v'"):
+        more.colstore.to_colstore(tmp_path / "a", append_dim="x")
+
+
 def test_incomplete_manifest_is_passed_over(tmp_path):
     climate().colstore.to_colstore(tmp_path / "a")
     (tmp_path / "a" / "_colstore-00000002.json").write_text('{"colstore_manifest": 1')

@@ -1,0 +1,131 @@
+"""Arguments of ``to_colstore``, looked at before anything is opened, so that errors speak of what the caller wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+__all__ = ["check_append_dim", "check_chunk", "check_dtypes", "check_encoding", "checked_chunks"]
+
+_CHUNK = "a number of indices of at least 1, -1 for the whole dimension, or a sequence of chunk lengths"
+
+
+def check_append_dim(dim: Any, dataset: xr.Dataset) -> None:
+    """Raise `TypeError` unless `dim` may be the name of a dimension, `ValueError` unless the dataset has it."""
+    if dim is None:
+        return
+    if not isinstance(dim, Hashable):
+        raise TypeError(f"append_dim must be the name of one dimension, got {dim!r}")
+    if dim not in dataset.dims:
+        raise ValueError(f"append_dim={dim!r} is no dimension of the dataset, which has {list(dataset.dims)}")
+
+
+def checked_chunks(chunks: Any, dataset: xr.Dataset) -> dict[str, Any]:
+    """Return the argument ``chunks`` by name of the dimension.
+
+    Raises
+    ------
+    TypeError
+        If it is no mapping, or a chunk is neither an int nor a sequence of them.
+    ValueError
+        If a dimension is unknown, or a length cannot be.
+    """
+    if chunks is None:
+        return {}
+    if not isinstance(chunks, Mapping):
+        raise TypeError(f"chunks must be a mapping of dimensions to chunk lengths, got {chunks!r}")
+    for dim, chunk in chunks.items():
+        if dim not in dataset.dims:
+            raise ValueError(
+                f"chunks names {dim!r}, which is no dimension of the dataset {list(dataset.dims)}"
+            )
+        check_chunk(chunk, f"chunks[{dim!r}]")
+    return {str(dim): chunk for dim, chunk in chunks.items()}
+
+
+def check_chunk(chunk: Any, what: str) -> None:
+    """Raise unless `chunk` says how one dimension may be cut.
+
+    Parameters
+    ----------
+    what : str
+        How to call it in a message.
+
+    Raises
+    ------
+    TypeError
+        If it is neither an int nor a sequence of ints.
+    ValueError
+        If a length is too small.
+    """
+    if _is_int(chunk):
+        if chunk < 1 and chunk != -1:
+            raise ValueError(f"{what} must be at least 1, got {chunk}; it is {_CHUNK}")
+        return
+    if not isinstance(chunk, (Sequence, np.ndarray)) or isinstance(chunk, (str, bytes)):
+        raise TypeError(f"{what} must be {_CHUNK}, got {chunk!r}")
+    for length in chunk:
+        if not _is_int(length):
+            raise TypeError(f"{what} must be {_CHUNK}, got {chunk!r}")
+        if length < 0:
+            raise ValueError(f"{what} holds a negative length: {chunk!r}")
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def check_encoding(encoding: Any, dataset: xr.Dataset) -> dict[Any, Mapping[str, Any]]:
+    """Return the argument ``encoding``, a mapping of variables to mappings.
+
+    Raises
+    ------
+    TypeError
+        If it, or what it says of a variable, is no mapping.
+    ValueError
+        If the dataset has no such variable, or chunks are not given for every dimension.
+    """
+    if encoding is None:
+        return {}
+    if not isinstance(encoding, Mapping):
+        raise TypeError(f"encoding must be a mapping of variables to mappings, got {encoding!r}")
+    for name, own in encoding.items():
+        if name not in dataset.variables:
+            raise ValueError(
+                f"encoding names {name!r}, which is no variable of the dataset {list(dataset.variables)}"
+            )
+        if not isinstance(own, Mapping):
+            raise TypeError(
+                f"encoding[{name!r}] must be a mapping such as {{'chunks': (10, 20)}}, got {own!r}"
+            )
+        for key in ("chunks", "chunksizes"):
+            if own.get(key) is not None:
+                _check_all_chunks(own[key], f"encoding[{name!r}][{key!r}]", dataset.variables[name])
+    return dict(encoding)
+
+
+def _check_all_chunks(chunks: Any, what: str, variable: xr.Variable) -> None:
+    dims = list(variable.dims)
+    if isinstance(chunks, Mapping):
+        for dim, chunk in chunks.items():
+            if dim not in dims:
+                raise ValueError(f"{what} names {dim!r}, which is no dimension of the variable {dims}")
+            check_chunk(chunk, f"{what}[{dim!r}]")
+        return
+    if not isinstance(chunks, (tuple, list, np.ndarray)):
+        raise TypeError(f"{what} must be a tuple with one entry for each dimension {dims}, got {chunks!r}")
+    for number, chunk in enumerate(chunks):
+        check_chunk(chunk, f"{what}[{number}]")
+
+
+def check_dtypes(variables: Iterable[tuple[Any, xr.Variable]]) -> None:
+    """Raise `TypeError` naming the variable if one has a dtype of pandas, which xarray cannot encode."""
+    for name, variable in variables:
+        if not isinstance(variable.dtype, np.dtype):
+            raise TypeError(
+                f"variable {name!r} has the pandas dtype {variable.dtype}, which cannot be stored; convert it to a "
+                "dtype of NumPy first, to text for example by astype(str)"
+            )

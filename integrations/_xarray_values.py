@@ -1,0 +1,93 @@
+"""What values are: missing ones, text of one width, attributes that stand for values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from xarray.coding import strings
+
+__all__ = [
+    "PACKING",
+    "all_missing",
+    "as_characters",
+    "is_character_array",
+    "is_null",
+    "may_stand_for_values",
+    "of_any_length",
+]
+
+PACKING = frozenset({"_FillValue", "missing_value", "scale_factor", "add_offset"})
+"""Attributes that xarray's CF decoding computes with."""
+
+
+def may_stand_for_values(value: Any) -> bool:
+    """Whether an attribute can be a fill value or a factor: a scalar, or several of them."""
+    if isinstance(value, (list, tuple)):
+        return all(_is_scalar(item) for item in value)
+    return _is_scalar(value) or isinstance(value, np.ndarray)
+
+
+def _is_scalar(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float, complex, str, bytes, np.generic))
+
+
+def is_null(value: Any) -> bool:
+    """Whether a value of an object array is missing: None, NaN, NaT or pandas' NA."""
+    if value is None or type(value).__name__ == "NAType":
+        return True
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):
+        return False
+
+
+def of_any_length(dtype: np.dtype[Any]) -> type | None:
+    """Return `str` or `bytes` for the dtype of text or bytes of any length, None for any other."""
+    wanted = strings.check_vlen_dtype(dtype)
+    return wanted if wanted in (str, bytes) else None
+
+
+def all_missing(variable: xr.Variable) -> bool:
+    """Whether every value in memory is missing, so that the variable may be of any type. False for Dask."""
+    if variable.dtype.kind not in "Of" or hasattr(variable._data, "dask"):
+        return False
+    values = np.asarray(variable.data)
+    if values.dtype.kind == "f":
+        return bool(np.isnan(values).all())
+    return all(map(is_null, values.reshape(-1).tolist()))
+
+
+def is_character_array(variable: xr.Variable, stored: xr.Variable) -> bool:
+    """Whether text `variable` is stored as characters along one more dimension."""
+    return (
+        variable.dtype.kind == "S" == stored.dtype.kind
+        and stored.dtype.itemsize == 1
+        and stored.dims[:-1] == variable.dims
+        and stored.ndim == variable.ndim + 1
+    )
+
+
+def as_characters(variable: xr.Variable, stored: xr.Variable, name: Any) -> xr.Variable:
+    """Return `variable` as wide as the dimension of characters in the file is long.
+
+    Raises
+    ------
+    SchemaMismatchError
+        If a value is longer, or, in blocks of Dask, may be; names the variable.
+    """
+    from colstore_io.errors import SchemaMismatchError
+    from colstore_io.grid.fitting import advice, without_loss
+
+    wanted = np.dtype(f"S{max(stored.shape[-1], 1)}")
+    unseen = hasattr(variable._data, "dask")
+    fits = variable.dtype.itemsize <= wanted.itemsize
+    if not fits and not unseen:
+        fits = without_loss(np.asarray(variable.data), wanted) is not None
+    if not fits:
+        raise SchemaMismatchError(
+            f"variable {name!r} is {variable.dtype}, the dataset has text of {stored.shape[-1]} characters, along the "
+            f"dimension {stored.dims[-1]!r}: {advice(wanted, unseen=unseen)}"
+        )
+    return variable.astype(wanted)
