@@ -105,10 +105,10 @@ bytes a row; gathers take a fifth of the rows. Ratios carry over between machine
   uncompressed, through these libraries. N-D data are cut alike in all of them.
 
 Where ours stands near a limit there is no more to be had on that machine, whatever the peers do: scattered rows of
-many records are held up by the pages of the file (`limit_map`), `append_records` and `compact` by writing the bytes and
-waiting until they are durable (their `limit`; colstore does not wait), cold reads by the device (`cold_raw`). A range of
-1000 rows takes two microseconds, of which 0.3 ask for the size of the file: a file that was cut meanwhile is an error
-and no crash.
+many records are held up by the pages of the file (`limit_map`), `append_records` and `compact` by writing the bytes
+and waiting until they are durable (their `limit`; colstore does not wait), cold reads by the device (`cold_raw`). A
+range of 1000 rows takes two microseconds, of which 0.3 ask for the size of the file: a file that was cut meanwhile is
+an error and no crash.
 
 In the plots each mark is a time relative to ours, on a logarithmic axis: marks to the right of the line are slower.
 """
