@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from colstore_io.errors import ColumnNotFoundError
+
 __all__ = ["check_append_dim", "check_chunk", "check_dtypes", "check_encoding", "checked_chunks"]
 
 _CHUNK = "a number of indices of at least 1, -1 for the whole dimension, or a sequence of chunk lengths"
@@ -84,9 +86,11 @@ def check_encoding(encoding: Any, dataset: xr.Dataset) -> dict[Any, Mapping[str,
     Raises
     ------
     TypeError
-        If it, or what it says of a variable, is no mapping.
+        If it is no mapping.
+    ColumnNotFoundError
+        If the dataset has no such variable. (A `KeyError`, as of xarray's own writers; so is the next one as theirs.)
     ValueError
-        If the dataset has no such variable, or chunks are not given for every dimension.
+        If what it says of a variable is no mapping, or chunks are not given for every dimension.
     """
     if encoding is None:
         return {}
@@ -94,12 +98,12 @@ def check_encoding(encoding: Any, dataset: xr.Dataset) -> dict[Any, Mapping[str,
         raise TypeError(f"encoding must be a mapping of variables to mappings, got {encoding!r}")
     for name, own in encoding.items():
         if name not in dataset.variables:
-            raise ValueError(
+            raise ColumnNotFoundError(
                 f"encoding names {name!r}, which is no variable of the dataset {list(dataset.variables)}"
             )
         if not isinstance(own, Mapping):
-            raise TypeError(
-                f"encoding[{name!r}] must be a mapping such as {{'chunks': (10, 20)}}, got {own!r}"
+            raise ValueError(
+                f"encoding[{name!r}] must be castable to a dictionary such as {{'chunks': (10, 20)}}, got {own!r}"
             )
         for key in ("chunks", "chunksizes"):
             if own.get(key) is not None:

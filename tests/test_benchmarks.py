@@ -198,7 +198,7 @@ class TestGridFamily:
 
     @pytest.mark.slow
     def test_a_small_run_measures_every_system_and_checks_what_it_read(self, tmp_path: Path) -> None:
-        for package in ("xarray", "dask", "zarr", "netCDF4", "h5netcdf"):
+        for package in ("xarray", "dask", "zarr", "netCDF4", "h5netcdf", "h5py"):
             pytest.importorskip(package)
         command = [
             sys.executable,

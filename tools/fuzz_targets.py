@@ -591,7 +591,7 @@ def _kernel_calls(data: bytes) -> None:
     numbers, ids = np.empty(n, np.uint32), np.empty(n, np.uint16)
     places, text = np.empty(n + 1, np.int64), np.empty(limit, np.uint8)
     calls: tuple[Callable[[], object], ...] = (
-        lambda: decode.unpack(stream, 2 * width + 1, 0, numbers, limit),
+        lambda: decode.PackedReader(2 * width + 1, limit, numbers.view(np.uint8)).feed(stream),
         lambda: decode.delta(stream, np.empty(n * 4, np.uint8), 4),
         lambda: decode.expand(np.empty(n * 8, np.uint8), 8, stream),
         lambda: decode.PlainReader(places, text, b"p" * width, b"s").feed(stream),

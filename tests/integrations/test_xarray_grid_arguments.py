@@ -24,8 +24,8 @@ from colstore_io.integrations._xarray_arguments import check_chunk
         ({"chunks": {"time": 0}}, ValueError, r"chunks\['time'\] must be at least 1, got 0"),
         ({"chunks": {"time": (4, -1)}}, ValueError, r"chunks\['time'\] holds a negative length"),
         ({"encoding": [1]}, TypeError, r"encoding must be a mapping of variables.*got \[1\]"),
-        ({"encoding": {"t": 5}}, TypeError, r"encoding\['t'\] must be a mapping.*got 5"),
-        ({"encoding": {"foo": {}}}, ValueError, "encoding names 'foo'.*'t'"),
+        ({"encoding": {"t": 5}}, ValueError, r"encoding\['t'\] must be castable to a dictionary.*got 5"),
+        ({"encoding": {"foo": {}}}, KeyError, "encoding names 'foo'.*'t'"),
         (
             {"encoding": {"t": {"chunks": "x"}}},
             TypeError,
