@@ -263,7 +263,7 @@ class Encoder:
         place = Place(struct, field)
         if code < TypeCode.STRING:
             number = wire_integer(code, value, place)
-            if optional and (number == 0 or (code >= TypeCode.F32 and value == 0)):
+            if optional and number == 0:  # -0.0 keeps its sign, as in the compiled codec: 6.8 leaves it open
                 out += bytes((key, 0))
             else:
                 (elements.signed8 if TypeCode.I8 <= code <= TypeCode.I64 else elements.unsigned8)(
