@@ -536,6 +536,7 @@ def test_another_format_may_replace_a_table(tmp_path):
 @pytest.mark.parametrize("mode", ["create", "overwrite", "append"])
 def test_a_grid_container_is_no_place_for_a_table(tmp_path, mode):
     xr = pytest.importorskip("xarray")
+    pytest.importorskip("colstore_io.integrations.xarray")
     xr.Dataset({"a": ("x", np.arange(3.0))}).colstore.to_colstore(tmp_path / "g")
     with pytest.raises(FileExistsError, match="grid container"):
         to_colstore(pd.DataFrame({"i": [1]}), tmp_path / "g", mode=mode)
