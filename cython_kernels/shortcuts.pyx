@@ -43,13 +43,15 @@ cdef extern from "segment_table.h" nogil:
     int route_of_few(segment_table *t, int64_t n)
 
 cdef extern from "gather.h" nogil:
-    int64_t take_span(const segment_table *t, const bucket_index *b, int route, const int64_t *indices,
+    int64_t take_span(const segment_table *t, const bucket_index *b, int isa, int route, const int64_t *indices,
                       int64_t begin, int64_t end, char *const *out, int64_t prefetch)
+    int best_gather_isa()
     int strided_span(const segment_table *t, int64_t c, int64_t start, int64_t step, int64_t begin,
                      int64_t end, char *out)
 
 _import_array()
 
+cdef int gather_isa = best_gather_isa()
 cdef double LONGEST_SECONDS = 1e9
 # Letting other threads run costs as much as copying this much.
 cdef int64_t HELD_BYTES = 1 << 12
@@ -131,7 +133,7 @@ cdef class QuickColumn:
                 if b == NULL:
                     route = ROUTE_SEARCH
             # No prefetches: so few rows are as fast without when they come from memory, faster from the caches.
-            bad = take_span(self.table, b, route, indices, 0, count, &out, 0)
+            bad = take_span(self.table, b, gather_isa, route, indices, 0, count, &out, 0)
         return result if bad < 0 else None
 
 

@@ -62,7 +62,7 @@ static void take(work *w, int route) {
   while ((chunk = next_turn(w, chunks)) >= 0) {
     if (shared_load(&w->bad) >= 0) continue;
     int64_t begin = chunk * TAKE_CHUNK;
-    int64_t found = take_span(&w->table, b, route, w->picks, begin, min_i64(begin + TAKE_CHUNK, PICKS), w->out, DISTANCE);
+    int64_t found = take_span(&w->table, b, w->isa, route, w->picks, begin, min_i64(begin + TAKE_CHUNK, PICKS), w->out, DISTANCE);
     if (found >= 0) shared_store(&w->bad, found);
   }
 }
