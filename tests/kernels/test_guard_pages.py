@@ -5,8 +5,8 @@ Memory is fenced by pages that may not be touched, so an overrun ends the proces
 
 from __future__ import annotations
 
-import itertools
 import ctypes
+import itertools
 import mmap
 import sys
 from collections.abc import Callable
