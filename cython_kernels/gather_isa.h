@@ -58,6 +58,27 @@ KERNEL_INLINE ISA_TARGET void ISA(addresses)(int route, const uint64_t *base, in
 #endif
 }
 
+/* Both in one, of a column that goes alone: nothing is kept of where its rows are. */
+KERNEL_INLINE ISA_TARGET void ISA(addresses_alone)(int route, const segment_table *t, const bucket_index *b,
+                                                   const uint64_t *base, int64_t width, const int64_t *checked,
+                                                   const int32_t *stored, int64_t *cursor, uint64_t *address) {
+#if ISA_LEVEL >= ISA_AVX512
+  KERNEL_ALIGNED(64) row_group at;
+  ISA(locate)(route, t, b, checked, stored, cursor, &at);
+  ISA(addresses)(route, base, width, &at, address);
+#else
+  for (int k = 0; k < LANES; k++) {
+    int64_t row = fold(checked[k], t->n_rows);
+    int64_t s = route == ROUTE_AFFINE   ? 0
+                : route == ROUTE_STORED ? stored[k]
+                : route == ROUTE_BUCKET ? bucket_segment(t, b, row)
+                                        : segment_by(route, t, cursor, row);
+    address[k] = base[s] + (uint64_t)row * (uint64_t)width;
+    PREFETCH_L2(address[k]);
+  }
+#endif
+}
+
 /* Gathers `m` rows of the columns of `set`: finds the addresses of a group of rows in all columns, prefetches them, and
  * loads the group whose addresses were found `depth` turns ago. Returns -1, or the position of a bad index.
  *
@@ -73,6 +94,10 @@ KERNEL_INLINE ISA_TARGET int64_t ISA(gather_loop)(int route, const segment_table
   int64_t few[CHECK_ROWS];
   int32_t found[CHECK_ROWS];
   KERNEL_ALIGNED(64) row_group at;
+  const uint64_t *base = set->base[0];
+  int64_t width = set->width[0];
+  char *out = set->out[0];
+  int alone = set->n == 1 && depth > 0 && !(check && segments && route != ROUTE_STORED);
   int64_t n_columns = set->n, cursor = 0, ahead = 0, loaded = 0, slot = 0, turn = LANES * depth;
   for (int64_t i = 0; i < m; i += CHECK_ROWS) {
     int64_t n = min_i64(CHECK_ROWS, m - i);
@@ -92,6 +117,20 @@ KERNEL_INLINE ISA_TARGET int64_t ISA(gather_loop)(int route, const segment_table
     }
     for (int64_t j = 0; j < n; j += LANES) {
       int64_t lanes = min_i64(LANES, n - j);
+      if (alone) {
+        uint64_t *address = ring[0] + slot;
+        if (ahead == turn) load_group(out + loaded * width, address, LANES, width);
+        ISA(addresses_alone)(route, t, b, base, width, checked + j, stored + j, &cursor, address);
+#if ISA_LEVEL >= ISA_AVX512
+        for (int k = 0; k < LANES; k++) PREFETCH_L2(address[k]);
+#endif
+        if (ahead == turn)
+          loaded += LANES;
+        else
+          ahead += LANES;
+        slot = slot + LANES == turn ? 0 : slot + LANES;
+        continue;
+      }
       ISA(locate)(route, t, b, checked + j, stored + j, &cursor, &at);
       if (check && segments && route != ROUTE_STORED)
         for (int k = 0; k < LANES; k++) segments[i + j + k] = (int32_t)at.segment[k];

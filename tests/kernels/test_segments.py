@@ -275,6 +275,18 @@ class TestCopyStrided:
         for column, output in zip(layout.columns, outputs, strict=True):
             np.testing.assert_array_equal(output, column[::step])
 
+    @pytest.mark.parametrize("itemsize", [1, 2, 3, 4, 8, 16])
+    @pytest.mark.parametrize("shift", [0, 1, 24])
+    def test_long_reversed_runs_into_any_place(self, itemsize: int, shift: int) -> None:
+        n = (3 << 19) // itemsize + 13
+        layout = build([n], [itemsize])
+        room = np.full(n * itemsize + 64, 7, np.uint8)
+        output = room[shift : shift + n * itemsize].view(f"V{itemsize}")
+        layout.table.copy_strided(n - 1, -1, n, output)
+        np.testing.assert_array_equal(output, layout.columns[0][::-1])
+        assert (room[:shift] == 7).all()
+        assert (room[shift + n * itemsize :] == 7).all()
+
     def test_progression_outside_the_rows_or_into_a_gap_is_refused(self) -> None:
         layout = build([10, 10], [8], gaps=[0, 5])
         for table in (layout.table, layout.twin):
