@@ -27,10 +27,10 @@ __all__ = ["Probe", "checksum", "drop_cache", "run_probe"]
 
 Probe = dict[str, Any]
 """What a child does: ``system``, ``path``, ``column``, ``small`` and ``small_rows`` (another file of that system),
-``cold`` (drop the file from the page cache first), ``memory`` (sample the peak), ``confined`` (how many bytes of memory
-the read may take, pages of the file among them; None for all there is), ``pieces`` (read everything in pieces of so many
-rows, each forgotten for the next; 0 in one) and ``key``: a .npy file of row numbers or of a mask, None to read
-everything."""
+``cold`` (drop the file from the page cache first), ``memory`` (sample the peak), ``confined`` (how many bytes of
+memory the read may take, pages of the file among them; None for all there is), ``pieces`` (read everything in pieces
+of so many rows, each forgotten for the next; 0 in one) and ``key``: a .npy file of row numbers or of a mask, None to
+read everything."""
 
 
 def checksum(result: Any) -> int:
@@ -58,7 +58,9 @@ def pieces(n: int, rows: int) -> Iterator[slice]:
 
 def piece_sum(columns: Any) -> int:
     """Return a cheap sum of a piece, to compare: reading is what is timed."""
-    return int(sum(int(values.view(f"u{values.itemsize}").sum(dtype="u8")) for values in columns.values()) % 2**64)
+    return int(
+        sum(int(values.view(f"u{values.itemsize}").sum(dtype="u8")) for values in columns.values()) % 2**64
+    )
 
 
 def files_of(path: str) -> list[Path]:
