@@ -45,6 +45,7 @@ class Table(TableShortcut, TableOps):
     several threads are safe. Pickling carries URLs, options and version tokens, no data.
     """
 
+    _source: Source
     _rows: Rows | None = None
 
     def __init__(self, source: Source, paths: Sequence[str]) -> None:

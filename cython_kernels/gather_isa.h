@@ -1,8 +1,8 @@
 /* The loop of a gather, compiled once for each instruction set; no include guard on purpose (see mask_isa.h).
  *
  * Rows go through it in groups of LANES. Wide registers find the addresses of a group at once: 64-bit gathers read the
- * bucket table and the bases. Twelve million rows of 8 bytes a thread took, per row and apart from the reads themselves,
- * 3 to 5 ns by scalar code and 1 ns so. The reads themselves stay scalar. */
+ * bucket table and the bases. The items themselves are loaded one by one. 1 M random rows of 8 bytes from 10,000
+ * segments took one thread 11.9 ms so, 13.5 by the portable version, 10.3 where all addresses were known beforehand. */
 
 /* Segments and rows of a group of checked indices. `stored` has the segments for ROUTE_STORED. */
 KERNEL_INLINE ISA_TARGET void ISA(locate)(int route, const segment_table *t, const bucket_index *b,

@@ -82,7 +82,8 @@ class ColumnShortcut:
     * ``_selected(key)``: what ``self[key]`` is;
     * ``_array(copy, out)``: what `array` gives.
 
-    A holder that is a `TableShortcut` or a `PinnedShortcut` is asked for its quick column, ``source.quick_columns[part]``.
+    A holder that is a `TableShortcut` or a `PinnedShortcut` is asked for its quick column,
+    ``source.quick_columns[part]``.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ MAPPING_CAPACITY = 128
 
 
 def _descriptor_capacity() -> int:
-    """Return a quarter of what the process may open, from 64 to 256: a small read of a file without one takes longer."""
+    """Return a quarter of what the process may open, from 64 to 256: small reads of files without one take longer."""
     try:
         import resource
 
