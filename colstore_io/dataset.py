@@ -453,7 +453,8 @@ class Source:
             return None
         ends = np.array([entry.committed_end for entry in self.plan.files], np.int64)
         files = np.ascontiguousarray(self.plan.segments.file, np.int32)
-        return QuickRows(self.table(parts), self.mappings(), dtypes, ends, files, QUICK_ROWS)
+        table = self.table(parts)  # made first: it may point into more than the mappings
+        return QuickRows(table, (self.mappings(), tuple(self._keep)), dtypes, ends, files, QUICK_ROWS)
 
     @contextlib.contextmanager
     def arena(self) -> Iterator[buffers.Arena]:
