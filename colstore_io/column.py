@@ -18,7 +18,7 @@ from .gather import read_part
 from .kernels.shortcuts import ColumnShortcut
 from .materialise import materialise, refuse_nullable, view_without_copy
 from .plan import Part
-from .predicate import Expr, bind
+from .predicate import is_expression
 from .preview import Preview, html_of, text_of
 from .ready import read_whole
 from .reductions import reduce_range
@@ -175,7 +175,9 @@ class ColumnView(ColumnShortcut, NDArrayOperatorsMixin):
             raise IndexError(f"a column is indexed by rows, got {key!r}")
         if key is None:
             return self
-        if isinstance(key, Expr):
+        if is_expression(key):
+            from .predicate import bind
+
             key = bind(key, self._holder.source.schema)
         return ColumnView(self._holder, self._part, narrow(self._rows, key, self._holder))
 

@@ -7,7 +7,7 @@ read. Resolving a predicate reads only the columns that it names, only in segmen
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,13 @@ from . import threads
 from .dataset import Source
 from .fields import Schema
 from .materialise import as_validity, read_fields
-from .predicate import ArrowText, ColumnStatistics, ColumnValues, Predicate
+from .predicate import is_predicate
 from .ranges import mask_in_place, ranges_in_place
 from .segments import distinct
 from .selection import Mask, Range, RowSelection, compose, normalise
+
+if TYPE_CHECKING:
+    from .predicate import ColumnValues, Predicate
 
 __all__ = [
     "Rows",
@@ -73,17 +76,17 @@ class Rows:
         """True while resolving would read data."""
         if self._resolved is not None:
             return False
-        return isinstance(self.key, Predicate) or (self.parent is not None and self.parent.pending_predicate)
+        return is_predicate(self.key) or (self.parent is not None and self.parent.pending_predicate)
 
     def resolve(self, source: Source) -> RowSelection:
         """Return the selection over all rows of `source`."""
         if self._resolved is None:
             n = source.n_rows
-            if self.parent is None and not isinstance(self.key, Predicate):
+            if self.parent is None and not is_predicate(self.key):
                 self._resolved = normalise(self.key, n)
                 return self._resolved
             outer = self.parent.resolve(source) if self.parent is not None else Range(0, 1, n)
-            if isinstance(self.key, Predicate):
+            if is_predicate(self.key):
                 if isinstance(outer, Range) and outer.covers(n):
                     self._resolved = _select_of_all(source, self.key)
                     return self._resolved
@@ -106,7 +109,7 @@ class Rows:
     def describe(self) -> str:
         """Return the chain as text, for representations that must not read data."""
         prefix = self.parent.describe() if self.parent is not None else ""
-        if isinstance(self.key, Predicate):
+        if is_predicate(self.key):
             return f"{prefix}[{self.key!r}]"
         return f"{prefix}[{_short(self.key)}]"
 
@@ -253,6 +256,8 @@ def _mask_of_runs(source: Source, predicate: Predicate, runs: _Runs) -> NDArray[
 
 def _in_place(source: Source, predicate: Predicate, segment: int) -> dict[str, ColumnValues] | None:
     """Return views of the predicate's columns over one mapped segment, or None where one is not addressable."""
+    from .predicate import ColumnValues
+
     columns = {}
     for name in predicate.columns:
         position = source.schema.index(name)
@@ -272,6 +277,8 @@ def _in_place(source: Source, predicate: Predicate, segment: int) -> dict[str, C
 
 
 def _slicer(columns: dict[str, ColumnValues], first: int) -> Callable[[int, int], dict[str, ColumnValues]]:
+    from .predicate import ColumnValues
+
     def cut(low: int, high: int) -> dict[str, ColumnValues]:
         window = slice(low - first, high - first)
         return {
@@ -287,6 +294,8 @@ def _reader(source: Source, predicate: Predicate) -> Callable[[int, int], dict[s
 
 
 def _gathered(source: Source, predicate: Predicate, rows: RowSelection) -> dict[str, ColumnValues]:
+    from .predicate import ArrowText, ColumnValues
+
     positions = [source.schema.index(name) for name in predicate.columns]
     columns = {}
     for name, data in zip(predicate.columns, read_fields(source, rows, positions), strict=True):
@@ -367,6 +376,8 @@ def _may_match(
     null_counts_of: Callable[[str], NDArray[np.int64] | None] | None = None,
     rows: NDArray[np.int64] | None = None,
 ) -> NDArray[np.bool_]:
+    from .predicate import ColumnStatistics
+
     statistics = {}
     for name in predicate.columns:
         found = statistics_of(name)

@@ -19,10 +19,8 @@ from .decoding import read_segments
 from .errors import ColumnNotFoundError
 from .feeding import stored_batches
 from .fields import Field, Schema
-from .ingest import Batch
 from .materialise import materialise, read_borrowed, read_fields, refuse_nullable, view_without_copy
-from .predicate import Expr, bind
-from .predicate.query import parse_query
+from .predicate import is_expression
 from .preview import Preview, html_of, text_of
 from .rows import Rows, SourceHolder, narrow
 from .selection import Range, RowSelection
@@ -30,6 +28,9 @@ from .selection import Range, RowSelection
 if TYPE_CHECKING:
     import pandas
     import pyarrow
+
+    from .ingest import Batch
+    from .predicate import Expr
 
 __all__ = ["ColumnView", "TableOps", "TableView"]
 
@@ -119,7 +120,9 @@ class TableOps:
         """Extend the row chain by `key`."""
         if key is None:
             return self._rows
-        if isinstance(key, Expr):
+        if is_expression(key):
+            from .predicate import bind
+
             key = bind(key, self._holder.source.schema)
         return narrow(self._rows, key, self._holder)
 
@@ -186,7 +189,7 @@ class TableOps:
         QueryError
             If the expression does not fit the columns.
         """
-        if not isinstance(predicate, Expr):
+        if not is_expression(predicate):
             raise TypeError(
                 f"where() takes a col() expression, got {type(predicate).__name__}; use query() for text"
             )
@@ -220,8 +223,10 @@ class TableOps:
             If the text cannot be parsed or does not fit the columns.
         """
         if isinstance(predicate, str):
+            from .predicate.query import parse_query
+
             expression = parse_query(predicate, columns=self._holder.source.schema.names, params=params)
-        elif isinstance(predicate, Expr):
+        elif is_expression(predicate):
             expression = predicate
         else:
             raise TypeError(f"query() takes text or a col() expression, got {type(predicate).__name__}")

@@ -1,8 +1,11 @@
 """File systems: which kind, alive in this process, and what they tell about an object.
 
-fsspec's asynchronous clients refuse to work in a forked child, and sockets of the others must not be
-shared with the parent. So `live` gives every user of a file system an instance of *this* process, made
-anew from the arguments of the old one when the process was forked since (integrations.md 4.5).
+fsspec is imported when there is a file system to speak of: files of this machine are read without it, and importing it
+takes as long as importing NumPy.
+
+Its asynchronous clients refuse to work in a forked child, and sockets of the others must not be shared with the parent.
+So `live` gives every user of a file system an instance of *this* process, made anew from the arguments of the old one
+when the process was forked since (integrations.md 4.5).
 """
 
 from __future__ import annotations
@@ -15,8 +18,6 @@ import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import fsspec
-
 from ..errors import StorageError
 from .names import redact
 
@@ -28,6 +29,7 @@ __all__ = [
     "gather_lists",
     "infos",
     "is_async",
+    "is_filesystem",
     "is_http",
     "is_plain_local",
     "keeps_local_copies",
@@ -65,8 +67,16 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
+def is_filesystem(value: Any) -> bool:
+    """Whether `value` is a file system of fsspec."""
+    module = sys.modules.get("fsspec")
+    return module is not None and isinstance(value, module.AbstractFileSystem)
+
+
 def is_plain_local(fs: Any) -> bool:
-    """Whether paths of `fs` are paths of this machine."""
+    """Whether paths of `fs` are paths of this machine; ``None`` stands for its own file system."""
+    if fs is None:
+        return True
     module = sys.modules.get("fsspec.implementations.local")
     return module is not None and isinstance(fs, module.LocalFileSystem)
 
@@ -96,11 +106,15 @@ def local_filesystem() -> Any:
     """Return the file system of this machine; always the same object (fsspec takes 12 us to find it again)."""
     global _local_filesystem
     if _local_filesystem is None:
+        import fsspec
+
         _local_filesystem = fsspec.filesystem("file")
     return _local_filesystem
 
 
 def _rebuild(fs: Any, **changes: Any) -> Any:
+    import fsspec
+
     options = {
         key: live(value) if isinstance(value, fsspec.AbstractFileSystem) else value
         for key, value in dict(fs.storage_options).items()
@@ -112,8 +126,11 @@ def _rebuild(fs: Any, **changes: Any) -> Any:
 def live(fs: Any) -> Any:
     """Return `fs`, or its successor when this process was forked after `fs` was made.
 
-    An instance made with ``asynchronous=True`` has no blocking methods; a blocking twin is returned for it.
+    None is the file system of this machine. An instance made with ``asynchronous=True`` has no blocking methods; a
+    blocking twin is returned for it.
     """
+    if fs is None:
+        return local_filesystem()
     key = id(fs)
     reference = _known.get(key)
     if reference is not None and reference() is fs:
