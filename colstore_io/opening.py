@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import config, formats, storage
+from .arguments import check_integer, check_name
 from .dataset import Source
 from .errors import FormatError
 from .formats import ReadOptions, ShardMeta
@@ -105,18 +106,17 @@ class OpenOptions:
         result = cls(**options)
         config.check_madvise(result.madvise)
         config.check_backend(result.backend)
-        if result.max_workers is not None and result.max_workers < 1:
-            raise ValueError(f"max_workers must be at least 1, got {result.max_workers}")
+        for name in ("max_workers", "max_rows", "max_decoded_bytes"):
+            if (limit := getattr(result, name)) is not None:
+                check_integer(name, limit, 1)
+        if result.table is not None:
+            check_name("table", result.table)
         if result.on_mismatch not in ("strict", "drop"):
             raise ValueError(f"on_mismatch must be 'strict' or 'drop', got {result.on_mismatch!r}")
         if result.on_empty_file not in ("error", "skip"):
             raise ValueError(f"on_empty_file must be 'error' or 'skip', got {result.on_empty_file!r}")
         if result.errors not in ("strict", "surrogateescape"):
             raise ValueError(f"errors must be 'strict' or 'surrogateescape', got {result.errors!r}")
-        for name in ("max_rows", "max_decoded_bytes"):
-            limit = getattr(result, name)
-            if limit is not None and limit < 1:
-                raise ValueError(f"{name} must be at least 1, got {limit}")
         if result.storage_options is not None and result.filesystem is not None:
             raise ValueError("give storage_options or filesystem, not both")
         return result

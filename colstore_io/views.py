@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import config, convert, convert_pandas, ready
+from .arguments import check_column_names, check_mapping, check_name
 from .column import ColumnView
 from .decoding import read_segments
 from .errors import ColumnNotFoundError
@@ -232,7 +233,7 @@ class TableOps:
             raise TypeError(f"query() takes text or a col() expression, got {type(predicate).__name__}")
         view = TableView(
             self._holder,
-            self._positions if columns is None else self._pick(list(columns)),
+            self._positions if columns is None else self._pick(list(check_column_names("columns", columns))),
             self._narrow(expression),
         )
         return view if lazy else view.evaluate()
@@ -255,7 +256,7 @@ class TableOps:
         -------
         ndarray, shape (rows,), or pyarrow.Array for a nullable column
         """
-        return self._column(name, self._rows).array(copy=copy, out=out)
+        return self._column(check_name("name", name), self._rows).array(copy=copy, out=out)
 
     def dict(self, *, copy: bool = True, out: Mapping[str, NDArray[Any]] | None = None) -> ByName:
         """Return the selected columns by name, as `array` would give them.
@@ -277,7 +278,7 @@ class TableOps:
             }
         targets = None
         if out is not None:
-            if set(out) != set(names):
+            if set(check_mapping("out", out)) != set(names):
                 raise ValueError(f"out must have exactly the columns {names}, got {list(out)}")
             targets = [out[n] for n in names]
             for name, target in zip(names, targets, strict=True):
@@ -338,7 +339,7 @@ class TableOps:
         if len(set(names)) != len(names):
             raise ValueError(f"a frame cannot repeat a column: {names}")
         source, rows = self._holder.readable_source(), self._resolved()
-        chosen = () if isinstance(categories, bool) else tuple(categories)
+        chosen = () if isinstance(categories, bool) else check_column_names("categories", categories)
         for name in chosen:
             self._position(name)
         if copy:
@@ -387,8 +388,8 @@ class TableOps:
         """
         if isinstance(categories, bool):
             categories = [f.name for f in self._fields() if categories and f.categories is not None]
-        elif isinstance(categories, str):
-            categories = [categories]
+        else:
+            categories = check_column_names("categories", categories)
         if not categories and self._rows is None:
             table = ready.arrow_table(self._holder.readable_source(), self._positions, self._arrow_schema)
             if table is not None:

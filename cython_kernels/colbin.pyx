@@ -6,7 +6,7 @@ offsets. The loops are in record_encode.h and record_decode.h, the primitives of
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -290,6 +290,8 @@ cdef class RecordCodec:
         cdef bytes message
         if PyBytes_CheckExact(data):
             return self.read(data, max_rows, errors, max_cells)
+        if not PyObject_CheckBuffer(data):
+            raise TypeError(f"a message is bytes, not {type(data).__name__}")
         PyObject_GetBuffer(data, &view, PyBUF_C_CONTIGUOUS)
         try:
             message = PyBytes_FromStringAndSize(<const char *>view.buf, view.len)

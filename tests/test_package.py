@@ -66,7 +66,18 @@ with colstore_io.open({path!r}) as table:
 """
 
 LOADED_BY_A_FIRST_READ = {
-    *("colstore_io", "api", "arrays", "buffers", "chunk_cache", "cold", "column", "config", "convert"),
+    *(
+        "colstore_io",
+        "api",
+        "arguments",
+        "arrays",
+        "buffers",
+        "chunk_cache",
+        "cold",
+        "column",
+        "config",
+        "convert",
+    ),
     *("convert_pandas", "dataset", "decoding", "errors", "feeding", "fields", "formats", "gather", "kernels"),
     *(
         "kernels_numpy",

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arguments import check_column_names
 from ..errors import ColumnNotFoundError, SchemaMismatchError
 from ..fields import Field, Schema
 from .arrow import TextTarget, arrow_type_error, whole_columns
@@ -100,7 +101,7 @@ def _checked_options(
     if nullable is None or isinstance(nullable, (bool, np.bool_)):
         names = bool(nullable)
     else:
-        names = frozenset([nullable] if isinstance(nullable, str) else map(str, nullable))
+        names = frozenset(check_column_names("nullable", nullable))
     return _Options("bytes" if strings == "bytes" else "unicode", widths, names, like, exact_numpy_strings)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arguments import check_column_names
 from ..arrays import arrow_array, without_views
 from ..errors import ColumnNotFoundError, SchemaMismatchError
 from ..fields import Field, Schema
@@ -185,7 +186,7 @@ def _unpadded(batches: pa.RecordBatchReader, own: Schema) -> Iterator[pa.RecordB
 def _asked(nullable: Nullable, names: Sequence[str]) -> bool | AbstractSet[str]:
     if nullable is None or isinstance(nullable, (bool, np.bool_)):
         return bool(nullable)
-    asked = frozenset([nullable] if isinstance(nullable, str) else map(str, nullable))
+    asked = frozenset(check_column_names("nullable", nullable))
     for name in asked:
         if name not in names:
             raise ColumnNotFoundError.for_name(name, names)

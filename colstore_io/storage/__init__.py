@@ -386,11 +386,11 @@ def is_local(location: Location) -> bool:
 
 def locate(url: str, *, storage_options: Mapping[str, Any] | None = None, filesystem: Any = None) -> Location:
     """Return the location of an absolute URL or path, taken literally; nothing is looked up."""
-    from .filesystems import live
+    from .filesystems import checked_filesystem
     from .resolve import copy_options
 
     if filesystem is not None:
-        fs, path = live(filesystem), filesystem._strip_protocol(url)
+        fs, path = checked_filesystem(filesystem), filesystem._strip_protocol(url)
     elif "://" in url:
         import fsspec
 

@@ -25,6 +25,7 @@ __all__ = [
     "BATCH_SIZE",
     "ObjectState",
     "cached_info",
+    "checked_filesystem",
     "gather_infos",
     "gather_lists",
     "infos",
@@ -71,6 +72,13 @@ def is_filesystem(value: Any) -> bool:
     """Whether `value` is a file system of fsspec."""
     module = sys.modules.get("fsspec")
     return module is not None and isinstance(value, module.AbstractFileSystem)
+
+
+def checked_filesystem(value: Any) -> Any:
+    """Return a file system, alive in this process; `TypeError` for anything else."""
+    if not is_filesystem(value):
+        raise TypeError(f"filesystem must be an fsspec file system, got {type(value).__name__}")
+    return live(value)
 
 
 def is_plain_local(fs: Any) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from .filesystems import (
+    checked_filesystem,
     is_filesystem,
     is_http,
     is_plain_local,
@@ -480,9 +481,7 @@ def resolve(
     if not path:
         raise ValueError("the path is empty; '.' is the working directory")
     if filesystem is not None:
-        if not is_filesystem(filesystem):
-            raise TypeError(f"filesystem must be an fsspec file system, got {type(filesystem).__name__}")
-        return _resolve_on(live(filesystem), path, spelling=path, literal_only=literal_only)
+        return _resolve_on(checked_filesystem(filesystem), path, spelling=path, literal_only=literal_only)
     if literal_only or not ("://" in path or ("::" in path and not os.path.lexists(path))):
         expanded = path if literal_only else os.path.expanduser(path)
         return _resolve_local(path, expanded, None, literal_only=literal_only)

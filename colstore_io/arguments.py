@@ -1,0 +1,82 @@
+"""Is an argument of the kind that a function takes? One check per kind; the errors name the argument and what it takes.
+
+Each function returns the value as the caller of it goes on with. What may be omitted, the caller knows.
+"""
+
+from __future__ import annotations
+
+import numbers
+import operator
+import os
+import reprlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+__all__ = ["check_column_names", "check_integer", "check_mapping", "check_name", "check_number", "check_path"]
+
+
+def _refusal(name: str, what: str, value: object) -> TypeError:
+    return TypeError(f"{name} must be {what}, got {reprlib.repr(value)}")
+
+
+def check_integer(name: str, value: Any, least: int | None = None) -> int:
+    """Return an integer (Python's or NumPy's, but no bool); `ValueError` for one that is less than `least`."""
+    if isinstance(value, bool):
+        raise _refusal(name, "an integer", value)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise _refusal(name, "an integer", value) from None
+    if least is not None and number < least:
+        raise ValueError(f"{name} must be at least {least}, got {number}")
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"{name} must fit into 64 bits, got {reprlib.repr(number)}")
+    return number
+
+
+def check_number(name: str, value: Any, least: float | None = None) -> float:
+    """Return a real number that is not NaN; `ValueError` for one that is less than `least`, or than no float is."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise _refusal(name, "a number", value)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is too large, got {reprlib.repr(value)}") from None
+    if number != number or (least is not None and number < least):
+        raise ValueError(f"{name} must be a number{'' if least is None else f' >= {least:g}'}, got {value!r}")
+    return number
+
+
+def check_mapping(name: str, value: Any) -> Mapping[Any, Any]:
+    """Return a mapping, such as a dictionary."""
+    if not isinstance(value, Mapping):
+        raise _refusal(name, "a mapping such as a dictionary", value)
+    return value
+
+
+def check_name(name: str, value: Any) -> str:
+    """Return a string."""
+    if not isinstance(value, str):
+        raise _refusal(name, "a string", value)
+    return value
+
+
+def check_column_names(name: str, value: Any) -> tuple[str, ...]:
+    """Return names of columns as a tuple; one string is one name."""
+    if isinstance(value, str):
+        return (value,)
+    names = tuple(value) if isinstance(value, Iterable) and not isinstance(value, bytes) else None
+    if names is None or not all(isinstance(one, str) for one in names):
+        raise _refusal(name, "a list of column names", value)
+    return names
+
+
+def check_path(name: str, value: Any) -> str:
+    """Return the path of a local file as a string."""
+    try:
+        path = os.fsdecode(value)
+    except TypeError:
+        raise _refusal(name, "a path (a string or a pathlib.Path)", value) from None
+    if not path:
+        raise ValueError(f"{name} is empty; it must name a file")
+    return path
