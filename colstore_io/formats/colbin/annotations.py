@@ -306,7 +306,7 @@ class TypeTable:
         origin = get_origin(base)
         if origin in (typing.Union, types.UnionType):
             return self._union(base, place, options)
-        if getattr(base, "__hash__", None) is None:  # a list, a dict: no type, and not to be looked up as one
+        if type(base).__hash__ is None:  # a list, a dict: no type, and not to be looked up as one
             raise TypeError(f"{place}: {base!r} is no type")
         if base in (Any, object):
             return _Found(FieldType.scalar(TypeCode.DYNAMIC), True)
