@@ -90,7 +90,7 @@ LOADED_BY_A_FIRST_READ = {
         "ready",
         "reductions",
     ),
-    *("rows", "segments", "selection", "storage", "tables", "threads", "tuning", "views"),
+    *("rows", "segments", "selection", "storage", "streaming", "tables", "threads", "tuning", "views"),
 }
 """Modules directly in the package. Whatever else a first read imports, everybody waits for: add to it with care."""
 
