@@ -125,6 +125,15 @@ def test_formats_are_loaded_by_the_first_bytes_of_a_file(tmp_path, name, format)
     assert loaded == {format, "cstore"}  # the tables of any format ask that one for its bookkeeping
 
 
+def test_first_store_of_a_cstore_file_imports_no_other_format(tmp_path):
+    path = str(tmp_path / "new.cstore")
+    code = f"import sys, colstore_io; colstore_io.store({{'x': [1, 2]}}, {path!r}).close(); "
+    own = run_python(code + OWN_MODULES).split()
+    assert [
+        n for n in own if n.startswith(("colstore_io.formats.columns", "colstore_io.formats.colbin"))
+    ] == []
+
+
 def test_magics_in_the_table_of_formats_are_those_of_the_formats():
     for one in formats.known_formats():
         assert formats.detect(one.magic + b"\0" * 8, "x") is one

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from .. import storage
 from ..opening import OpenOptions
 from ..tables import Dataset, Reader
-from ..writing import compaction, encoded_update, manifest, shards
+from ..writing import compaction, manifest, shards
 from ..writing import encoding as encoded
 from ..writing import writer as writing
 from ..writing.appender import Appender
@@ -23,6 +23,9 @@ from ..writing.manifest import vacuum
 from ..writing.progress import parse_byte_size
 from ..writing.publish import resolve_target
 from .reading import open
+
+if TYPE_CHECKING:
+    from ..writing import encoded_update
 
 __all__ = [
     "append",
@@ -307,6 +310,8 @@ def update(
     """
     if _is_encoded(path):
         _refuse_options(_format_name(path, None), statistics=statistics, strings=strings != "unicode")
+        from ..writing import encoded_update  # brings in the other formats
+
         return encoded_update.Update(path, **options)
     if options:
         raise TypeError(f"update() of a .cstore file takes no option {next(iter(options))!r}")
@@ -342,6 +347,8 @@ def append(directory: Any, data: Any, **options: Any) -> Path | str:
         If another writer is at work.
     """
     if _is_encoded(directory):
+        from ..writing import encoded_update
+
         return encoded_update.append_encoded(directory, data, **options)
     return shards.append(directory, data, open_table=open, **options)
 
