@@ -1,6 +1,6 @@
 """Is an argument of the kind that a function takes? One check per kind; the errors name the argument and what it takes.
 
-Each function returns the value as the caller of it goes on with. What may be omitted, the caller knows.
+Each check returns the value as its caller goes on with it. What may be omitted, the caller knows.
 """
 
 from __future__ import annotations
@@ -9,14 +9,32 @@ import numbers
 import operator
 import os
 import reprlib
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["check_column_names", "check_integer", "check_mapping", "check_name", "check_number", "check_path"]
+__all__ = [
+    "check_column_names",
+    "check_integer",
+    "check_mapping",
+    "check_name",
+    "check_number",
+    "check_path",
+    "loaded_module",
+]
 
 
 def _refusal(name: str, what: str, value: object) -> TypeError:
     return TypeError(f"{name} must be {what}, got {reprlib.repr(value)}")
+
+
+def loaded_module(name: str) -> Any:
+    """Return the module of an optional library, None where it is not loaded and so nobody can hand us objects of it.
+
+    A module that another thread is importing just now counts as not loaded: its classes may not be there yet.
+    """
+    module = sys.modules.get(name)
+    return None if getattr(getattr(module, "__spec__", None), "_initializing", False) else module
 
 
 def check_integer(name: str, value: Any, least: int | None = None) -> int:

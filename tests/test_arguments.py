@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from colstore_io.arguments import (
     check_mapping,
     check_number,
     check_path,
+    loaded_module,
 )
 
 DATA = {"x": np.arange(10.0), "k": np.arange(10)}
@@ -123,6 +127,17 @@ def test_refused_arguments_leave_no_file(folder, name):
     with pytest.raises(TypeError):
         cs.store(DATA, name, nullable=5)
     assert not (folder / name).exists()
+
+
+@pytest.mark.parametrize("library", ["pandas", "pyarrow"])
+def test_library_that_another_thread_is_importing_is_not_asked(folder, monkeypatch, library):
+    """The first store() of one thread may fall into the first import of pandas of another."""
+    half = ModuleType(library)
+    half.__spec__ = ModuleSpec(library, None)
+    half.__spec__._initializing = True
+    monkeypatch.setitem(sys.modules, library, half)
+    cs.store(DATA, "n.cstore").close()
+    assert loaded_module(library) is None
 
 
 def test_right_arguments_come_back_as_they_are_used():

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import check_column_names
+from ..arguments import check_column_names, loaded_module
 from ..arrays import arrow_array, without_views
 from ..errors import ColumnNotFoundError, SchemaMismatchError
 from ..fields import Field, Schema
@@ -128,7 +128,7 @@ def ingest_columns_stream(
     """
     if not is_stream(data):
         raise TypeError(f"expected a stream of tables, got {type(data).__name__}")
-    pyarrow = sys.modules.get("pyarrow")
+    pyarrow = loaded_module("pyarrow")
     if pyarrow is not None and isinstance(data, (pyarrow.Table, pyarrow.RecordBatch)):  # in memory: one batch
         yield ingest_columns(data, nullable=nullable, like=like)
         return

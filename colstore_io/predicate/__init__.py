@@ -48,14 +48,14 @@ _HOMES = {
 
 def is_expression(value: object) -> TypeGuard[Expr]:
     """Whether `value` is an `Expr`."""
-    module = sys.modules.get(_EXPRESSION)
-    return module is not None and isinstance(value, module.Expr)
+    kind = getattr(sys.modules.get(_EXPRESSION), "Expr", None)  # another thread may be importing it just now
+    return kind is not None and isinstance(value, kind)
 
 
 def is_predicate(value: object) -> TypeGuard[Predicate]:
     """Whether `value` is a `Predicate`."""
-    module = sys.modules.get(_BOUND)
-    return module is not None and isinstance(value, module.Predicate)
+    kind = getattr(sys.modules.get(_BOUND), "Predicate", None)
+    return kind is not None and isinstance(value, kind)
 
 
 def __getattr__(name: str) -> Any:

@@ -68,10 +68,19 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
+def _is_a(fs: Any, module: str, name: str) -> bool:
+    """Whether `fs` is of a class of fsspec's; a module that is not loaded, or not wholly yet, made no object."""
+    kind = getattr(sys.modules.get(f"fsspec.{module}"), name, None)
+    return kind is not None and isinstance(fs, kind)
+
+
 def is_filesystem(value: Any) -> bool:
     """Whether `value` is a file system of fsspec."""
-    module = sys.modules.get("fsspec")
-    return module is not None and isinstance(value, module.AbstractFileSystem)
+    if value is None:
+        return False
+    import fsspec
+
+    return isinstance(value, fsspec.AbstractFileSystem)
 
 
 def checked_filesystem(value: Any) -> Any:
@@ -85,8 +94,7 @@ def is_plain_local(fs: Any) -> bool:
     """Whether paths of `fs` are paths of this machine; ``None`` stands for its own file system."""
     if fs is None:
         return True
-    module = sys.modules.get("fsspec.implementations.local")
-    return module is not None and isinstance(fs, module.LocalFileSystem)
+    return _is_a(fs, "implementations.local", "LocalFileSystem")
 
 
 def keeps_local_copies(fs: Any) -> bool:
@@ -97,14 +105,12 @@ def keeps_local_copies(fs: Any) -> bool:
 
 def is_async(fs: Any) -> bool:
     """Whether `fs` is one of fsspec's asynchronous implementations (not a cache around one)."""
-    module = sys.modules.get("fsspec.asyn")
-    return module is not None and isinstance(fs, module.AsyncFileSystem)
+    return _is_a(fs, "asyn", "AsyncFileSystem")
 
 
 def is_http(fs: Any) -> bool:
     """Whether `fs` is fsspec's own HTTP client (a subclass counts)."""
-    module = sys.modules.get("fsspec.implementations.http")
-    return module is not None and isinstance(fs, module.HTTPFileSystem)
+    return _is_a(fs, "implementations.http", "HTTPFileSystem")
 
 
 _local_filesystem: Any = None
@@ -175,8 +181,7 @@ def live(fs: Any) -> Any:
 
 def _shares_nothing(fs: Any) -> bool:
     """Whether a forked child may go on with the parent's instance (its state is files or plain memory)."""
-    module = sys.modules.get("fsspec.implementations.memory")
-    return is_plain_local(fs) or (module is not None and isinstance(fs, module.MemoryFileSystem))
+    return is_plain_local(fs) or _is_a(fs, "implementations.memory", "MemoryFileSystem")
 
 
 def sync(fs: Any, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
