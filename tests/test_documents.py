@@ -1,4 +1,4 @@
-"""The samples of README.md run as they stand, from top to bottom, in an empty folder."""
+"""The samples of README.md run as they stand, from top to bottom, in an empty folder; links lead somewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import pytest
 
 from colstore_io import cli
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 FAR = "s3://"
 """Statements that mention this need a network and are not run."""
 
@@ -62,3 +64,29 @@ def test_samples_of_the_command_line_run(
     for line in lines:
         assert cli.main(shlex.split(line, comments=True)[1:]) == 0, line
     assert "ok" in capsys.readouterr().out
+
+
+def anchors(page: Path) -> set[str]:
+    heads = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.strip().lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_to_other_pages_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), link
+        assert not anchor or target.suffix != ".md" or anchor in anchors(target), link
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    if not README.exists():
+        pytest.skip("the repository is not there")
+    text = README.read_text(encoding="utf-8")
+    assert [
+        page.name for page in PAGES if page.parent.name == "docs" and f"docs/{page.name}" not in text
+    ] == []
