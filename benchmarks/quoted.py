@@ -41,9 +41,13 @@ class Results:
             self.medians.setdefault(row["workload"], {})[row["system"]] = row["median"]
 
     def to_ours(self, system: str, *workloads: str) -> list[float]:
-        """Return the medians of `system` divided by ours, the workloads that both ran."""
+        """Return the medians of `system` divided by ours, the workloads that both ran.
+
+        Where nobody waits for the disk, ours is what does not wait either.
+        """
         rows = [self.medians.get(workload, {}) for workload in workloads]
-        return [row[system] / row["ours"] for row in rows if row.get("ours") and row.get(system)]
+        pairs = [(row.get(system), row.get("ours_unsynced", row.get("ours"))) for row in rows]
+        return [peer / own for peer, own in pairs if peer and own]
 
     def ours_to(self, system: str, workload: str) -> float | None:
         """Return our median divided by that of `system`; None where one of them is missing."""
