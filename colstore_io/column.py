@@ -12,6 +12,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
 from . import config, convert
+from . import predicate as predicates
 from .arguments import check_integer
 from .dataset import Source
 from .fields import Field
@@ -19,7 +20,6 @@ from .gather import read_part
 from .kernels.shortcuts import ColumnShortcut
 from .materialise import materialise, refuse_nullable, view_without_copy
 from .plan import Part
-from .predicate import is_expression
 from .preview import Preview, html_of, text_of
 from .ready import read_whole
 from .reductions import reduce_range
@@ -176,10 +176,8 @@ class ColumnView(ColumnShortcut, NDArrayOperatorsMixin):
             raise IndexError(f"a column is indexed by rows, got {key!r}")
         if key is None:
             return self
-        if is_expression(key):
-            from .predicate import bind
-
-            key = bind(key, self._holder.source.schema)
+        if predicates.is_expression(key):
+            key = predicates.bind(key, self._holder.source.schema)
         return ColumnView(self._holder, self._part, narrow(self._rows, key, self._holder))
 
     # -- materialising

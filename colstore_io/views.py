@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import config, convert, convert_pandas, ready
+from . import predicate as predicates
 from .arguments import check_column_names, check_mapping, check_name
 from .column import ColumnView
 from .decoding import read_segments
@@ -21,7 +22,6 @@ from .errors import ColumnNotFoundError
 from .feeding import stored_batches
 from .fields import Field, Schema
 from .materialise import materialise, read_borrowed, read_fields, refuse_nullable, view_without_copy
-from .predicate import is_expression
 from .preview import Preview, html_of, text_of
 from .rows import Rows, SourceHolder, narrow
 from .selection import Range, RowSelection
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from .ingest import Batch
     from .predicate import Expr
-
 __all__ = ["ColumnView", "TableOps", "TableView"]
 
 ByName: TypeAlias = dict[str, Any]  # the methods called `dict` hide the built-in name inside their class
@@ -121,10 +120,8 @@ class TableOps:
         """Extend the row chain by `key`."""
         if key is None:
             return self._rows
-        if is_expression(key):
-            from .predicate import bind
-
-            key = bind(key, self._holder.source.schema)
+        if predicates.is_expression(key):
+            key = predicates.bind(key, self._holder.source.schema)
         return narrow(self._rows, key, self._holder)
 
     @overload
@@ -190,7 +187,7 @@ class TableOps:
         QueryError
             If the expression does not fit the columns.
         """
-        if not is_expression(predicate):
+        if not predicates.is_expression(predicate):
             raise TypeError(
                 f"where() takes a col() expression, got {type(predicate).__name__}; use query() for text"
             )
@@ -224,10 +221,10 @@ class TableOps:
             If the text cannot be parsed or does not fit the columns.
         """
         if isinstance(predicate, str):
-            from .predicate.query import parse_query
-
-            expression = parse_query(predicate, columns=self._holder.source.schema.names, params=params)
-        elif is_expression(predicate):
+            expression = predicates.parse_query(
+                predicate, columns=self._holder.source.schema.names, params=params
+            )
+        elif predicates.is_expression(predicate):
             expression = predicate
         else:
             raise TypeError(f"query() takes text or a col() expression, got {type(predicate).__name__}")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .arrowtext import ArrowText
     from .bound import BoundExpression, ColumnRange, Predicate, bind, bind_value
     from .expression import Expr, col
+    from .query import parse_query
     from .statistics import ColumnStatistics
     from .values import ColumnValues
 
@@ -33,6 +34,7 @@ __all__ = [
     "col",
     "is_expression",
     "is_predicate",
+    "parse_query",
 ]
 
 _EXPRESSION, _BOUND = f"{__name__}.expression", f"{__name__}.bound"
@@ -43,6 +45,7 @@ _HOMES = {
     "ColumnValues": "values",
     "Expr": "expression",
     "col": "expression",
+    "parse_query": "query",
 }
 
 
