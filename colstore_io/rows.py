@@ -23,6 +23,7 @@ from .selection import Mask, Range, RowSelection, compose, normalise
 
 if TYPE_CHECKING:
     from .predicate import ColumnValues, Predicate
+
 __all__ = [
     "Rows",
     "SourceHolder",

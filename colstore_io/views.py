@@ -170,13 +170,14 @@ class TableOps:
             )
         if not names:
             raise ValueError("select() needs at least one column name")
+        check_column_names("names", names)
         if len(set(names)) != len(names):
             raise ValueError(f"Duplicate column names in select(): {list(names)}")
         return TableView(self._holder, self._pick(names), self._rows)
 
     def drop(self, *names: str) -> TableView:
         """Return all columns but these, in stored order."""
-        out = {self._position(n) for n in names}
+        out = {self._position(n) for n in check_column_names("names", names)}
         return TableView(self._holder, [p for p in self._positions if p not in out], self._rows)
 
     def where(self, predicate: Expr) -> TableView:

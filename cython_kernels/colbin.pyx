@@ -14,6 +14,7 @@ from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
+from colstore_io.arguments import check_integer
 from colstore_io.errors import FormatError
 
 cdef extern from "record_encode.h":
@@ -316,12 +317,12 @@ cdef class RecordCodec:
         if errors is not None:
             r.surrogates = surrogates_of(errors)
         if max_rows is not None:
-            limit = max_rows
+            limit = check_integer("max_rows", max_rows)
             if not 0 <= limit < 1 << 40:
                 raise ValueError("max_rows must be in 0 .. 2^40")
             r.max_rows = limit
         if max_cells is not None:
-            limit = max_cells
+            limit = check_integer("max_cells", max_cells)
             if limit < 0:
                 raise ValueError("max_cells must not be negative")
             r.cells = limit

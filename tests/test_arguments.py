@@ -30,6 +30,10 @@ class Point:
     b: str
 
 
+CODEC = colbin.Codec(Point)
+TABLE = colbin.encode_table(DATA)
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -105,6 +109,31 @@ WRONG = [
     (lambda: opened()["k"].var(ddof=10**30), ValueError, "ddof must fit into 64 bits"),
     (lambda: colbin.Codec(Point).decode(5), TypeError, "a message is bytes, not int"),
     (lambda: colbin.Codec(Point).encode(5), TypeError, "expected Point, got int"),
+    (
+        lambda: CODEC.decode(CODEC.encode(Point(1, "")), max_rows="a"),
+        TypeError,
+        "max_rows must be an integer",
+    ),
+    (
+        lambda: CODEC.decode(CODEC.encode(Point(1, "")), max_cells="a"),
+        TypeError,
+        "max_cells must be an integer",
+    ),
+    (
+        lambda: CODEC.decode_columns([CODEC.encode(Point(1, ""))], columns=5),
+        TypeError,
+        "columns must be a list",
+    ),
+    (lambda: colbin.to_json(CODEC.schema, b"\xd0", max_rows=None), TypeError, "max_rows must be an integer"),
+    (lambda: colbin.decode_table(TABLE, max_cells=None), TypeError, "max_cells must be an integer, got None"),
+    (lambda: colbin.decode_table(TABLE, table=[]), TypeError, "table must be a string"),
+    (lambda: colbin.decode_table(TABLE, columns=5), TypeError, "columns must be a list of column names"),
+    (lambda: colbin.Section.from_bytes(5), TypeError, "a section is bytes, not int"),
+    (lambda: CODEC.schema.is_prefix_of(5), TypeError, "expected a Section, got int"),
+    (lambda: cs.LogWriter("n.colbin", CODEC.schema, encode=5), TypeError, "encode must be a function"),
+    (lambda: opened().query("x > @p", params=5), TypeError, "params must be a mapping"),
+    (lambda: opened().select("x", []), TypeError, "names must be a list of column names"),
+    (lambda: opened().drop([]), TypeError, "names must be a list of column names"),
     (lambda: colbin.Codec(Point, namespace=5), TypeError, "namespace must be a mapping"),
     (lambda: colbin.Codec([]), TypeError, r"\[\] is no type"),
     (lambda: cs.register_tokenizer(5), TypeError, "source must be a path"),

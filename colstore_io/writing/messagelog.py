@@ -87,6 +87,8 @@ class LogWriter(Uncopyable):
         exclusive: bool = False,
     ) -> None:
         self.path = check_path("path", path)
+        if encode is not None and not callable(encode):
+            raise TypeError(f"encode must be a function that returns bytes, got {encode!r}")
         self._encode = encode
         self._compress = compress
         header = _header(types)
