@@ -185,7 +185,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
                 if columns is None
                 else opened[[columns] if isinstance(columns, str) else list(columns)]
             )
-        from colstore_io import api
+        from colstore_io.api import reading
         from colstore_io.tables import Table
 
         if mask not in (None, "variable"):
@@ -193,7 +193,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         if isinstance(filename_or_obj, Table):
             held, owned = filename_or_obj, False
         else:
-            held = api.open(
+            held = reading.open(
                 filename_or_obj,
                 storage_options=storage_options,
                 filesystem=filesystem,
