@@ -18,7 +18,7 @@ from ._xarray_values import PACKING, may_stand_for_values
 if TYPE_CHECKING:
     from ._xarray_grid import ColstoreDataStore
 
-__all__ = ["DECODED_ATTRS", "check_attributes", "decode", "open_store"]
+__all__ = ["DECODED_ATTRS", "check_attributes", "dataset_of", "decode", "open_store"]
 
 DECODED_ATTRS = frozenset(
     {
@@ -59,7 +59,7 @@ def open_store(store: ColstoreDataStore, *, drop_variables: Any = None, **decode
     except BaseException:
         store.close()
         raise
-    dataset = _dataset(decoded, coord_names, attrs)
+    dataset = dataset_of(decoded, coord_names, attrs)
     dataset.set_close(store.close)
     dataset.encoding = store.get_encoding()
     return dataset
@@ -78,7 +78,7 @@ def check_attributes(name: Any, attrs: Mapping[str, Any], path: Any) -> None:
             )
 
 
-def _dataset(
+def dataset_of(
     variables: Mapping[Any, xr.Variable], named: Collection[Any], attrs: Mapping[str, Any]
 ) -> xr.Dataset:
     """Return the Dataset of variables that fit together, without indexes; coordinates are those named, and of dims."""
