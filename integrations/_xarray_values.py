@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ __all__ = [
     "is_null",
     "may_stand_for_values",
     "of_any_length",
+    "own_attributes",
 ]
 
 PACKING = frozenset({"_FillValue", "missing_value", "scale_factor", "add_offset"})
@@ -31,6 +34,14 @@ def may_stand_for_values(value: Any) -> bool:
 
 def _is_scalar(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, complex, str, bytes, np.generic))
+
+
+def own_attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes that a user may change: whoever opened the same manifest has others."""
+    return {
+        key: copy.deepcopy(value) if isinstance(value, (np.ndarray, list, dict)) else value
+        for key, value in attrs.items()
+    }
 
 
 def is_null(value: Any) -> bool:
