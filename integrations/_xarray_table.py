@@ -59,6 +59,7 @@ def table_dataset(
     dim = index if index is not None and row_dim == "row" else row_dim
     chunks = _preferred_chunks(source, names)
     variables: dict[str, xr.Variable] = {}
+    everything = indexing.BasicIndexer((slice(None),))
     for name in names:
         position = source.schema.index(name)
         field = source.schema.fields[position]
@@ -70,7 +71,7 @@ def table_dataset(
             if variable in variables or (form == "missing" and variable in source.schema):
                 raise ValueError(f"two variables would be named {variable!r}; choose columns= or mask=None")
             attrs = dict(field.attrs) if form != "missing" else {}
-            array = indexing.LazilyIndexedArray(ColumnArray(source, position, form))
+            array = indexing.LazilyIndexedArray(ColumnArray(source, position, form), everything)
             variables[variable] = xr.Variable(
                 (dim,), array, attrs, _encoding(field, form, dim, chunks), fastpath=True
             )

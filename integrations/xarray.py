@@ -460,7 +460,8 @@ class ColstoreAccessor:
         ------
         SchemaMismatchError
             If an append or a region does not fit, naming the variable; nothing was published. It is a `ValueError`.
-            Text that is longer than the stored variable is wide does not fit, and is not cut.
+            Text that is longer than the stored variable is wide does not fit, and is not cut. Nor does a value fit
+            that is beyond the range of the integer that its encoding asks for.
         CommitConflictError
             If another writer changed the same chunks meanwhile. Changes of other chunks are joined.
         FileExistsError
