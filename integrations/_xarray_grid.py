@@ -21,7 +21,7 @@ from xarray.core import indexing
 
 from ._xarray_arguments import check_chunk, check_dtypes
 from ._xarray_packing import checked_packing
-from ._xarray_values import PACKING, is_null, may_stand_for_values, own_attributes
+from ._xarray_values import FEW_CHUNKS, PACKING, is_null, may_stand_for_values, own_attributes
 
 if TYPE_CHECKING:
     from colstore_io.grid import Container, GridWriter
@@ -95,7 +95,10 @@ def variable_of(variable: GridVariable) -> xr.Variable:
     chunks = _chunk_lengths(spec.axes)
     encoding: dict[str, Any] = {}
     if chunks:
-        encoding["preferred_chunks"] = dict(zip(spec.dims, chunks, strict=True))
+        encoding["preferred_chunks"] = {
+            dim: chunk if axis.count > FEW_CHUNKS else axis.lengths()
+            for dim, chunk, axis in zip(spec.dims, chunks, spec.axes, strict=True)
+        }
         encoding["chunks"] = tuple(chunks)
     data = indexing.LazilyIndexedArray(GridArray(variable))
     return xr.Variable(spec.dims, data, own_attributes(spec.attrs), encoding, fastpath=True)

@@ -14,6 +14,7 @@ from xarray.core import indexing
 
 from ._xarray_column import ColumnArray, Form
 from ._xarray_opening import DECODED_ATTRS, dataset_of
+from ._xarray_values import FEW_CHUNKS
 
 if TYPE_CHECKING:
     from colstore_io.dataset import Source
@@ -87,12 +88,12 @@ def _encoding(field: Field, form: Form, dim: str, chunks: int | tuple[int, ...] 
 
 
 def _preferred_chunks(source: Source, names: Sequence[str]) -> int | tuple[int, ...] | None:
-    """Return the chunk lengths that all variables share: one number for a uniform grid."""
+    """Return the chunk lengths that all variables share; one number for a uniform grid of many."""
     bounds = source.plan.partitions(names, blocksize=CHUNK_BYTES, merge_below=MERGE_BELOW_BYTES)
     lengths = np.diff(bounds)
     if lengths[0] == 0:
         return None
-    if (lengths[:-1] == lengths[0]).all() and lengths[-1] <= lengths[0]:
+    if len(lengths) > FEW_CHUNKS and (lengths[:-1] == lengths[0]).all() and lengths[-1] <= lengths[0]:
         return int(lengths[0])
     return tuple(lengths.tolist())
 

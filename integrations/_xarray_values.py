@@ -11,6 +11,7 @@ import xarray as xr
 from xarray.coding import strings
 
 __all__ = [
+    "FEW_CHUNKS",
     "PACKING",
     "all_missing",
     "as_characters",
@@ -20,6 +21,10 @@ __all__ = [
     "of_any_length",
     "own_attributes",
 ]
+
+FEW_CHUNKS = 1 << 10
+"""Up to so many chunks along a dimension their lengths are given one by one, equal ones too. They mean the same as one
+number, and Dask, which writes the number out three times for each variable, takes a quarter less to make its arrays."""
 
 PACKING = frozenset({"_FillValue", "missing_value", "scale_factor", "add_offset"})
 """Attributes that xarray's CF decoding computes with."""
