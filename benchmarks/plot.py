@@ -1,4 +1,4 @@
-"""Make docs/performance.md and its plots from the recorded results.
+"""Make docs/performance.md and its plots from the recorded results, and the numbers that other pages quote (quoted.py).
 
     python benchmarks/plot.py                              # benchmarks/results.json -> docs/
     python benchmarks/plot.py --results r.json --docs DIR
@@ -18,6 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import quoted
 import report
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -112,8 +113,7 @@ bytes a row; gathers take a fifth of the rows. Ratios carry over between machine
 Where ours stands near a limit there is no more to be had on that machine, whatever the peers do: scattered rows of
 many records are held up by the pages of the file (`limit_map`), `append_records` and `compact` by writing the bytes
 and waiting until they are durable (their `limit`; colstore does not wait), cold reads by the device (`cold_raw`). A
-range of 1000 rows takes two microseconds, of which 0.3 ask for the size of the file: a file that was cut meanwhile is
-an error and no crash.
+part of the time of `range_1000` asks for the size of the file: a file that was cut meanwhile is an error and no crash.
 
 In the plots each mark is a time relative to ours, on a logarithmic axis: marks to the right of the line are slower.
 """
@@ -276,6 +276,10 @@ def main() -> None:
                 svg(FAMILIES.get(group, group), relative(rows)), encoding="utf-8"
             )
     (args.docs / "performance.md").write_text(page(run, "performance"), encoding="utf-8")
+    if run is not None and args.docs == ROOT / "docs":
+        for name in quoted.PAGES:
+            other = ROOT / name
+            other.write_text(quoted.filled(other.read_text(encoding="utf-8"), run), encoding="utf-8")
     print(
         f"wrote {args.docs / 'performance.md'}"
         + ("" if run else f" without numbers: there is no {args.results}")

@@ -21,6 +21,7 @@ from grid_family import GOALS, PEERS, GridData, GridWorkload, grid_workloads
 from limits import Outputs, compiled_rows, has_compiled_rows, known_rows, numpy_rows
 from measure import Job
 from probe import checksum, piece_sum, pieces, run_probe
+from quoted import COLUMN_TARGETS
 from systems import Columns, System
 
 __all__ = ["WORKLOADS", "Bench", "Workload"]
@@ -808,7 +809,7 @@ _add_columns(
     "columns_",
     "columns",
     "comparison",
-    {"bytes": 0.79, "write": 0.51, "read_all": 0.62, "integer": 0.14, "float": 1.0, "text": 0.6},
+    COLUMN_TARGETS,
 )
 add(
     "columns_optimize",

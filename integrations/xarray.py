@@ -184,7 +184,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
                 if columns is None
                 else opened[[columns] if isinstance(columns, str) else list(columns)]
             )
-        from colstore_io import api
+        from colstore_io.api import reading
         from colstore_io.tables import Table
 
         from ._xarray_table import asks_for_decoding, table_dataset
@@ -194,7 +194,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
         if isinstance(filename_or_obj, Table):
             held, owned = filename_or_obj, False
         else:
-            held = api.open(
+            held = reading.open(
                 filename_or_obj,
                 storage_options=storage_options,
                 filesystem=filesystem,

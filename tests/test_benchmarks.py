@@ -35,6 +35,7 @@ def load(folder: str, name: str) -> ModuleType:
 
 report = load("benchmarks", "report")
 plot = load("benchmarks", "plot")
+quoted = load("benchmarks", "quoted")
 measure = load("benchmarks", "measure")
 counts = load("tools", "count_instructions")
 
@@ -252,6 +253,34 @@ class TestPage:
     def test_the_page_in_the_repository_is_what_the_script_makes(self, tmp_path: Path) -> None:
         made = plot.page(report.load(ROOT / "benchmarks" / "results.json"), "performance")
         assert (ROOT / "docs" / "performance.md").read_text() == made
+
+    @pytest.mark.parametrize("name", quoted.PAGES)
+    def test_numbers_that_a_page_quotes_are_the_recorded_ones(self, name: str) -> None:
+        run = report.load(ROOT / "benchmarks" / "results.json")
+        text = (ROOT / name).read_text()
+        assert "<!-- recorded:" in text
+        assert quoted.filled(text, run) == text, "run python benchmarks/plot.py"
+
+    def test_blocks_are_filled_on_lines_of_their_own_or_within_one(self) -> None:
+        run = run_of(
+            [
+                *rows_of("open_records", ours=0.008, ours_indexed=0.0007),
+                *rows_of("read_one", ours=1.0, colstore=2.56),
+            ]
+        )
+        made = quoted.filled("* <!-- recorded: open-records -->old<!-- end of recorded -->", run)
+        assert "10 records open in 700 us instead of 8 ms." in made
+        made = quoted.filled("<!-- recorded: speed -->\nold\n<!-- end of recorded -->", run)
+        assert "| one column of one file | `colstore` 0.5.1, all its threads | 2.6 |" in made
+        assert "old" not in made
+        assert quoted.filled(made, run) == made
+
+    @pytest.mark.parametrize(
+        "text", ["<!-- recorded: speed -->", "<!-- recorded: nothing -->x<!-- end of recorded -->"]
+    )
+    def test_a_block_without_an_end_or_of_another_name_is_an_error(self, text: str) -> None:
+        with pytest.raises(ValueError, match="block"):
+            quoted.filled(text, run_of(list(self.ROWS)))
 
 
 class TestInstructionCounts:

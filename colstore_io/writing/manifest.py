@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from .. import storage
+from ..arguments import check_integer, check_number
 from ..errors import CommitConflictError, UnsupportedFeatureError
 from ..storage import Location
 from ..storage.names import data_suffix, is_ignored, is_partition_folder
@@ -307,10 +308,8 @@ def vacuum(
     Only files of this library's own pattern ``part-<digits>-<random>.*`` are deleted, and never a manifest. A
     directory without a complete manifest consists of all its members: nothing is deleted there.
     """
-    if isinstance(keep, bool) or keep < 1:
-        raise ValueError(f"keep must be at least 1, got {keep}")
-    if older_than_seconds < 0:
-        raise ValueError(f"older_than_seconds must not be negative, got {older_than_seconds}")
+    check_integer("keep", keep, 1)
+    check_number("older_than_seconds", older_than_seconds, 0)
     place = directory_location(directory, storage_options=storage_options, filesystem=filesystem)
     named = _kept_files(place, keep)
     if named is None:
