@@ -70,6 +70,10 @@ def _open(
     opening = {"storage_options": storage_options, "filesystem": filesystem, **options, "statistics": False}
     checked = OpenOptions.checked(**opening)
     if isinstance(path, list | tuple):
+        if not path:
+            raise ValueError(
+                "the list of paths is empty: name at least one file, or the directory or pattern that they are in"
+            )
         return Dataset(path, **opening).readable_source()
     return open_source(path, checked).source
 
@@ -172,6 +176,8 @@ def _statistics_divisions(
     found = source.statistics_of(index)
     if found is None:
         return None
+    source.look_at(segments.rows > 0)
+    segments = source.plan.segments
     filled = np.flatnonzero(segments.rows > 0)
     if field.validity is not None:  # bounds include what lies under nulls, so there must be none
         flags = source.statistics_of(field.validity)

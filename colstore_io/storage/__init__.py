@@ -31,6 +31,7 @@ from .block import HeadBlock, LocalFiles, LocalPaths, open_block
 from .copies import CopiedFile, open_copies
 from .files import ByteFile, IOStats, MemoryFile, StreamFile
 from .filesystems import is_plain_local, keeps_local_copies, local_filesystem, local_token
+from .guards import Guard, PlacesMovedError
 from .heads import open_remote
 from .local import LocalFile, LocalOptions, open_local
 from .mapping import descriptors
@@ -46,6 +47,7 @@ __all__ = [
     "Beside",
     "ByteFile",
     "Entry",
+    "Guard",
     "HeadBlock",
     "IOStats",
     "LocalFile",
@@ -54,6 +56,7 @@ __all__ = [
     "LocalState",
     "Location",
     "MemoryFile",
+    "PlacesMovedError",
     "RemoteFile",
     "Resolution",
     "StreamFile",
@@ -246,6 +249,8 @@ def read_ranges(
         If a range reaches past the end of its file.
     StaleDatasetError, StorageError
         As `ByteFile.read`.
+    PlacesMovedError
+        If the `Guard` of a file says so: its ranges have to be planned again.
     """
     result: list[memoryview] = [memoryview(b"")] * len(requests)
     by_file: dict[int, tuple[ByteFile, list[int]]] = {}
@@ -254,9 +259,13 @@ def read_ranges(
         if length:
             by_file.setdefault(id(file), (file, []))[1].append(number)
     rounds: list[Wanted] = []
-    pending: list[tuple[list[list[Wanted]], list[int], list[Any]]] = []
+    pending: list[tuple[Any, list[list[Wanted]], list[int], list[Any], list[tuple[int, int]]]] = []
     for file, numbers in by_file.values():
         ranges = [(requests[number][1], requests[number][2]) for number in numbers]
+        looks: list[tuple[int, int]] = []
+        if isinstance(file, RemoteFile) and file.guard is not None:
+            looks = _looks(file, file.guard, ranges)
+            ranges += looks
         if not isinstance(file, RemoteFile):
             blocks, slices = plan_blocks(ranges, gap_bytes=min(gap_bytes, _LOCAL_GAP), max_block=max_block)
             data = [file.read(block.start, block.stop - block.start) for block in blocks]
@@ -270,13 +279,27 @@ def read_ranges(
         ]
         for group in parts:
             rounds.extend(group)
-        pending.append((parts, numbers, slices))
+        pending.append((file, parts, numbers, slices, looks))
     fetch(rounds)
-    for parts, numbers, slices in pending:
+    for file, parts, numbers, slices, looks in pending:
         data = [_joined(group) for group in parts]
+        for (offset, _), piece in zip(looks, slices[len(numbers) :], strict=True):
+            if not file.guard.look(offset, data[piece.block][piece.begin : piece.begin + piece.length]):
+                raise PlacesMovedError(f"{file.spelling}: a record is not where it was assumed to be")
+        slices = slices[: len(numbers)]
         for number, piece in zip(numbers, slices, strict=True):
             result[number] = data[piece.block][piece.begin : piece.begin + piece.length]
     return result
+
+
+def _looks(file: RemoteFile, guard: Guard, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return what has to be looked at before `ranges` are believed, nothing twice."""
+    found: dict[tuple[int, int], None] = {}
+    for offset, length in ranges:
+        found.update(dict.fromkeys(guard.wanted(offset, offset + length)))
+    if found and guard.failed():  # no need to look
+        raise PlacesMovedError(f"{file.spelling}: its records are not where they were assumed to be")
+    return list(found)
 
 
 def _joined(parts: list[Wanted]) -> memoryview:

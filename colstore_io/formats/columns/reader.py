@@ -120,7 +120,7 @@ def read_metadata(
         With ``options.strict``, if a tokenizer is not registered (12.1); else only a read of its columns asks for it.
     """
     # Decoders, which tasks carry, are the same however statistics were asked for.
-    chosen = ReadOptions() if options is None else replace(options, statistics=True)
+    chosen = ReadOptions() if options is None else replace(options, statistics=True, assume=False)
     schemas: dict[Any, Schema] = {}
     metas = []
     for file, opened in zip(files, read_footers(files, heads, max_rows=chosen.max_rows), strict=True):
