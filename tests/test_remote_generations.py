@@ -41,7 +41,7 @@ def shards(store: ObjectStore) -> list[str]:
 def test_opening_asks_for_a_listing_and_the_manifest(bucket: Any) -> None:
     fs, store = bucket
     with cs.open("bucket/d", filesystem=fs) as table:
-        assert asked(store) == {"info": 1, "list": 1, "range": 1}
+        assert asked(store) == {"list": 1, "range": 1}
         assert (table.n_rows, table.columns) == (FILES * ROWS, ["x", "s"])
         np.testing.assert_array_equal(table["x"].array(), np.arange(FILES * ROWS))
         assert asked(store) == {"range": FILES}

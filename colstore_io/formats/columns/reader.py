@@ -30,7 +30,7 @@ __all__ = [
 HEAD_BYTES = 64 << 10
 """First bytes that are read where an open has not done so: prologue, and small files as a whole."""
 
-TAIL_BYTES = 64 << 10
+TAIL_BYTES = 48 << 10
 """Last bytes that an open fetches of each file: the footers of most, which take some 25 bytes a chunk."""
 
 _LOCAL_TAIL_BYTES = 4 << 10
