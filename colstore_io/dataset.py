@@ -20,8 +20,8 @@ from .chunk_cache import ChunkCache
 from .errors import FormatError
 from .fields import Schema
 from .formats import ShardMeta, Statistics
-from .formats.cstore.probe import holds_record
 from .formats.cstore.assumed import AssumedRecords
+from .formats.cstore.probe import holds_record
 from .formats.cstore.reader import HeaderInfo, read_metadata
 from .formats.siblings import Siblings
 from .kernels import compare
@@ -464,7 +464,7 @@ class Source:
     # -- places that were assumed
 
     def look_at(self, segments: NDArray[np.bool_]) -> None:
-        """Have the places of these segments looked at, where they were assumed; after this `plan` says the truth of them.
+        """Have the places of these segments looked at, where they were assumed; after this `plan` is right about them.
 
         For whoever draws conclusions from the rows of a segment: one round of small reads at most. If a segment is not
         where it was assumed to be, all files are walked and `plan` has other segments, as many as before.

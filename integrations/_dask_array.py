@@ -66,7 +66,14 @@ class ChunkRows(BlockwiseDep):
         return _rebuild, (self.numblocks[0], self._others, *packed)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return ("colstore_io.ChunkRows", self.numblocks, self._others, self._chunks, self._rows, self._lengths)
+        return (
+            "colstore_io.ChunkRows",
+            self.numblocks,
+            self._others,
+            self._chunks,
+            self._rows,
+            self._lengths,
+        )
 
 
 def _packed(values: list[int]) -> tuple[str, bytes]:
@@ -98,7 +105,10 @@ def array_of(lazy: Any, bounds: NDArray[np.int64], name: str) -> da.Array:
     chunks = (tuple(np.diff(bounds).tolist()), *((n,) for n in others))
     meta = np.empty((0,) * len(lazy.shape), lazy.dtype)
     if da.array_expr_enabled():  # those have no layers
-        return da.from_array(lazy, chunks=chunks, name=name, inline_array=True, asarray=False, meta=meta)
+        found: da.Array = da.from_array(
+            lazy, chunks=chunks, name=name, inline_array=True, asarray=False, meta=meta
+        )
+        return found
     # As from_array has it: `getter` is what the optimizer looks for to read no more than a slice of a chunk.
     axes = tuple(range(len(lazy.shape)))
     layer = blockwise(

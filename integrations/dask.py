@@ -443,8 +443,8 @@ def read_colstore_array(
     Returns
     -------
     dask.array.Array, shape (n_rows,) or (n_rows, n_columns)
-        Chunks are the partitions that `read_colstore` makes; the graph does not grow with their number. Nullable columns take NumPy's form: integers become
-        floats with NaN, text becomes objects.
+        Chunks are the partitions that `read_colstore` makes; the graph does not grow with their number. Nullable
+        columns take NumPy's form: integers become floats with NaN, text becomes objects.
 
     Raises
     ------

@@ -72,7 +72,9 @@ def test_a_file_of_many_records_is_opened_by_its_size_and_its_first_bytes(served
     with served.open() as table:
         assert table.n_rows == sum(UNIFORM)
         assert served.requests() == 2
-        assert table["c"][ROWS * 5 + 3 : ROWS * 5 + 6].array().tolist() == [3.0 * (ROWS * 5 + k) for k in (3, 4, 5)]
+        assert table["c"][ROWS * 5 + 3 : ROWS * 5 + 6].array().tolist() == [
+            3.0 * (ROWS * 5 + k) for k in (3, 4, 5)
+        ]
         assert served.requests() == 2  # a record's header, and the values
         table["d"][ROWS * 5 : ROWS * 5 + 10].array()
         assert served.requests() == 1  # which has been looked at
@@ -102,9 +104,7 @@ def test_parquet_takes_more_requests_for_the_same(served: Served, statistics: bo
     data = table_of(UNIFORM)
     served.store.put("b/t.cstore", written(tmp_path / "p.cstore", data, UNIFORM, statistics=statistics))
     peer = tmp_path / "t.parquet"
-    pq.write_table(
-        pa.table(data), peer, compression="none", row_group_size=ROWS, write_statistics=statistics
-    )
+    pq.write_table(pa.table(data), peer, compression="none", row_group_size=ROWS, write_statistics=statistics)
     served.store.put("b/t.parquet", peer.read_bytes())
     low = ROWS * 7 + 11
     work = {
@@ -209,9 +209,7 @@ def test_dask_over_misleading_files_is_right(misleading: Served) -> None:
             assert misleading.frame().expr.reader(part).b.tolist() == frame.b[begin : begin + 10].tolist()
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     first=st.integers(1, 9),
     others=st.lists(st.integers(0, 12), min_size=1, max_size=5),

@@ -284,7 +284,11 @@ def read_ranges(
         blocks, slices = plan_blocks(ranges, gap_bytes=gap_bytes, max_block=max_block)
         if len(blocks) > 1:
             blocks, slices = join_blocks(
-                blocks, slices, gap_bytes=_SPARE_GAP, spare_bytes=spare_bytes // len(by_file), max_block=max_block
+                blocks,
+                slices,
+                gap_bytes=_SPARE_GAP,
+                spare_bytes=spare_bytes // len(by_file),
+                max_block=max_block,
             )
         parts = [
             [Wanted(file, part.start, part.stop) for part in split_block(block, part_bytes=max_block)]

@@ -121,9 +121,7 @@ def join_blocks(
         else:
             result.append(block)
         place.append((len(result) - 1, block.start - result[-1].start))
-    return result, [
-        Slice(place[s.block][0], place[s.block][1] + s.begin, s.length) for s in slices
-    ]
+    return result, [Slice(place[s.block][0], place[s.block][1] + s.begin, s.length) for s in slices]
 
 
 def split_block(block: Block, *, part_bytes: int) -> list[Block]:

@@ -76,7 +76,9 @@ class RemoteFile(ByteFile):
         )
         self._closed = False
         self.body: memoryview | None = None  # the whole file, when the server gave it instead of a range
-        self.guard: Guard | None = None  # what has to be looked at before bytes are believed; see `read_ranges`
+        self.guard: Guard | None = (
+            None  # what has to be looked at before bytes are believed; see `read_ranges`
+        )
 
     @property
     def token(self) -> str:

@@ -60,7 +60,9 @@ def test_a_graph_of_many_records_is_as_large_as_their_plan(tmp_path: Path) -> No
 def test_chunks_hold_their_rows(one_record: Path) -> None:
     array = read_colstore_array(one_record, "x", blocksize=7000)
     assert sum(array.chunks[0]) == N
-    assert array.blocks[3].compute().tolist() == list(range(sum(array.chunks[0][:3]), sum(array.chunks[0][:4])))
+    assert array.blocks[3].compute().tolist() == list(
+        range(sum(array.chunks[0][:3]), sum(array.chunks[0][:4]))
+    )
     assert array.sum().compute() == N * (N - 1) / 2
     assert array[5:11].compute().tolist() == [5, 6, 7, 8, 9, 10]
     assert (array + array[::-1]).compute().tolist() == [N - 1] * N
@@ -103,7 +105,10 @@ def test_chunk_rows_are_the_bounds(lengths: list[int], others: tuple[int, ...]) 
     for known in (rows, pickle.loads(pickle.dumps(rows))):
         assert known.numblocks == (len(lengths), *(1 for _ in others))
         for number in range(len(lengths)):
-            want = (slice(int(bounds[number]), int(bounds[number + 1]), None), *(slice(0, n, None) for n in others))
+            want = (
+                slice(int(bounds[number]), int(bounds[number + 1]), None),
+                *(slice(0, n, None) for n in others),
+            )
             assert known[(number, *(0 for _ in others))] == want
     with pytest.raises(KeyError):
         rows[(len(lengths),)]

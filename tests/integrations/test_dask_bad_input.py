@@ -202,7 +202,9 @@ def test_no_paths_at_all_are_refused_with_advice(paths):
             read(paths)
 
 
-@pytest.mark.parametrize("filters", [[("enrgy", ">", 1)], [[("x", ">", 1)], [("enrgy", ">", 1)]], col("enrgy") > 1])
+@pytest.mark.parametrize(
+    "filters", [[("enrgy", ">", 1)], [[("x", ">", 1)], [("enrgy", ">", 1)]], col("enrgy") > 1]
+)
 def test_a_filter_of_an_unknown_column_names_it_and_its_neighbours(tmp_path, filters):
     cs.store({"x": np.arange(3.0), "energy": np.arange(3.0)}, tmp_path / "e.cstore").close()
     with pytest.raises(cs.ColumnNotFoundError, match="'enrgy'; did you mean 'energy'") as caught:

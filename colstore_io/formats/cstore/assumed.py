@@ -108,7 +108,9 @@ def _rebuild(
     return AssumedRecords(*shape, _seen=seen, _failed=failed)
 
 
-def assumed_records(header: Header, known: RecordIndex, *, row_bytes: int, size: int) -> AssumedRecords | None:
+def assumed_records(
+    header: Header, known: RecordIndex, *, row_bytes: int, size: int
+) -> AssumedRecords | None:
     """Return what counters and first records say about all records; None when these may be of other sizes.
 
     Parameters
