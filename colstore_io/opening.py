@@ -290,7 +290,7 @@ def _source_of_generation(
     files = storage.listed_files(locations, IOStats())
     if files is None:
         return None
-    metas = shard_metas(generation, [location.spelling for location in locations])
+    metas = shard_metas(generation, [location.spelling for location in locations], options.reading)
     if metas is None:
         return None
     plan = build_plan(metas, on_mismatch=options.on_mismatch)
