@@ -239,6 +239,7 @@ def run_remote(protocol: str, n: int, parts: int, rounds: int, only: list[str] |
         columns = {name: frame[name].to_numpy() for name in frame}
         cs.store(columns, root / "a.cstore").close()  # one record
         to_colstore(dd.from_pandas(frame, npartitions=parts), root / "data-written")
+        to_colstore(dd.from_pandas(frame, npartitions=parts), root / "data-columns_written", format="columns")
         array = zarr.create_array(
             str(root / "a.zarr"), shape=(n,), chunks=(-(-n // 2),), dtype="f8", compressors=None
         )
@@ -248,6 +249,9 @@ def run_remote(protocol: str, n: int, parts: int, rounds: int, only: list[str] |
             if place.arrow is not None:
                 given = {"storage_options": place.options}
                 ways["ours written"] = lambda: read_colstore(f"{place.base}/data-written", **given)
+                ways["ours columns written"] = lambda: read_colstore(
+                    f"{place.base}/data-columns_written", **given
+                )
                 ways["none, no statistics"] = lambda: dd.read_parquet(
                     f"{place.base}/data-bare.parquet", split_row_groups=True, **given
                 )
@@ -271,6 +275,7 @@ PAIRS = {
     "ours plain": ("none, no statistics", "none best, no statistics"),
     "ours columns": ("none", "none best", "zstd", "zstd best"),
     "ours written": ("none", "none best"),
+    "ours columns written": ("none", "none best", "zstd best"),
 }
 """What each of ours is to be compared with: Parquet that holds as much, with statistics or without."""
 

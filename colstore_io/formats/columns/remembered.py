@@ -1,8 +1,8 @@
 """What a file says of itself, kept elsewhere: in the manifest of the generation that it belongs to.
 
 Then it can be planned without a request for its end. `remember` packs prologue and footer, `recall` unpacks them; what
-`recall` gives is what `reader.read_metadata` would, for the footer is parsed and checked again. A text that fits no such
-file gives None: then the file itself has to be asked.
+`recall` gives is what `reader.read_metadata` would, for the footer is parsed and checked again. A text that fits no
+such file gives None: then the file itself has to be asked.
 """
 
 from __future__ import annotations
