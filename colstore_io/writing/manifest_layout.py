@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from ..errors import FormatError
 from ..fields import PhysicalColumn, Schema
 from ..formats import READ_DEFAULTS, ReadOptions, ShardMeta, Statistics
-from ..formats.columns.remembered import recall, remember
 from ..formats.cstore.extras import schema_from_columns
 from ..formats.cstore.footer import decode_statistics, encode_statistics, statistics_entries
 from ..formats.cstore.manifest import physical_columns
@@ -50,7 +49,11 @@ def file_entry(
     partition : mapping, optional
     """
     if meta.format != "cstore":
-        remembered = remember(meta) if meta.format == "columns" else None
+        remembered = None
+        if meta.format == "columns":  # the module of a format is loaded by its files alone
+            from ..formats.columns.remembered import remember
+
+            remembered = remember(meta)
         return FileEntry(path, meta.file_size, 1, meta.n_rows, remembered, partition)
     layout: dict[str, Any] = {
         "version": meta.layout,
@@ -119,6 +122,8 @@ def _columns_metas(
 ) -> list[ShardMeta] | None:
     if options.strict:
         return None  # looks at what only the files tell in time
+    from ..formats.columns.remembered import recall
+
     schemas: dict[Any, Schema] = {}
     metas = []
     for entry, path in zip(manifest.files, paths, strict=True):
