@@ -77,6 +77,7 @@ COLOURS = {  # Okabe-Ito, told apart by colour-blind readers too; limits are hol
     "limit": "#000000",
     "limit_c": "#000000",
     "limit_map": "#000000",
+    "limit_xarray": "#000000",
 }
 LABELS = {
     "ours": "colstore_io",
@@ -85,6 +86,7 @@ LABELS = {
     "ours_samefile": "colstore_io on colstore's file",
     "colstore": "colstore 0.5.1",
     "limit_map": "limit_map: addresses known",
+    "limit_xarray": "limit_xarray: an engine that does nothing",
 }
 LEFT, WIDTH, LINE, TOP, BOTTOM, RIGHT = 250, 520, 24, 56, 40, 30
 
@@ -101,6 +103,8 @@ bytes a row; gathers take a fifth of the rows. Ratios carry over between machine
 * `limit_c`: the same, compiled, with all cores and prefetches ([limits.c](../benchmarks/limits.c)).
 * `limit_map`: of gathers, a compiled loop over addresses in our own mapped file that were worked out beforehand: what
   is left when finding a row costs nothing, so what the layout and the pages of the file themselves cost.
+* `limit_xarray`: what xarray and Dask themselves take, with an engine that has all values in memory and hands out
+  views of them ([xarray_limit.py](../benchmarks/xarray_limit.py)). No engine opens faster, or reads one point faster.
 * `ours_samefile`: this library on the files that colstore wrote: reading apart from the writer's page layout.
 * `colstore`: version 0.5.1 with its cap on threads raised to all cores.
 * `zarr`: Zarr 3 without compression; `zarr_default`: with its own choice of a codec. `netcdf4` and `h5netcdf`:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -339,3 +340,17 @@ class TestInstructionCounts:
         assert (
             subprocess.run([tmp_path / "driver", "gather_nothing", "all", "1"], check=False).returncode == 3
         )
+
+
+def test_engine_that_does_nothing_shows_what_ours_stored(tmp_path):
+    xr = pytest.importorskip("xarray")
+    pytest.importorskip("dask")
+    importlib.import_module("colstore_io.integrations.xarray")  # registers ds.colstore
+
+    stored = xr.Dataset({"t": (("x", "y"), np.arange(12.0).reshape(4, 3))}, {"x": np.arange(4)})
+    stored.colstore.to_colstore(tmp_path / "a", chunks={"x": 2})
+    engine = load("benchmarks", "xarray_limit").InMemory
+    for chunks in (None, {}):
+        found = xr.open_dataset(str(tmp_path / "a"), engine=engine, chunks=chunks)
+        xr.testing.assert_identical(found.load(), stored)
+    assert xr.open_dataset(str(tmp_path / "a"), engine=engine, chunks={}).chunks["x"] == (2, 2)
