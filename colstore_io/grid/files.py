@@ -25,16 +25,13 @@ from ..formats.cstore.header import encode_header
 from ..formats.cstore.manifest import encode_manifest
 from ..formats.cstore.records import BODY_ALIGNMENT, RECORD_HEADER_SIZE, encode_record_header
 from ..storage import Location
-from ..writing.output import AlignedOutput, start_writing_back, sync, sync_directory
+from ..writing.output import AlignedOutput, is_syncing, sync, sync_directory
 from ..writing.publish import Upload, temporary_path
 
 __all__ = ["Scratch", "Unsynced", "machine_id", "write_file"]
 
 _PART_BYTES = 16 << 20
 """Bytes of a file that one thread writes at a time."""
-
-_ANNOUNCED_BYTES = 4 << 20
-"""So many bytes are announced to the system as soon as they are written, so that the sync does not wait for them."""
 
 _MOST_SYNCS = 16
 """Syncs under way at once. They wait for the disk, not for a core, and those that meet share one commit of the file
@@ -134,14 +131,15 @@ class Unsynced:
         OSError
             As the system gives it. Nothing must be published then.
         """
-        waiting: list[_Handle | str | int] = [*self._open, *self._closed, *others]
-        threads.map_with_helpers(_sync_one, waiting, _MOST_SYNCS - 1)
-        for directory in self._directories:
-            sync_directory(directory)
-        self._open, self._closed, self._directories = [], [], set()
+        if is_syncing():
+            waiting: list[_Handle | str | int] = [*self._open, *self._closed, *others]
+            threads.map_with_helpers(_sync_one, waiting, _MOST_SYNCS - 1)
+            for directory in self._directories:
+                sync_directory(directory)
+        self.leave()
 
     def leave(self) -> None:
-        """Let go of all files. Somebody else on this machine syncs them before anybody names them."""
+        """Let go of all files: somebody else on this machine syncs them before anybody names them, or nobody has to."""
         for file in self._open:
             file.close()
         self._open, self._closed, self._directories = [], [], set()
@@ -217,7 +215,7 @@ def write_file(
     if location.local_path is None:
         upload = Upload(location)
         try:
-            plan.fill(upload.fd)
+            plan.fill(upload.fd, keep=False)
             upload.publish()
         finally:
             upload.close()
@@ -266,11 +264,11 @@ class _Plan:
     def size(self) -> int:
         return int(self._ends[-1])
 
-    def fill(self, fd: int) -> None:
-        """Write everything. Parts are runs of records; several threads may write one each."""
+    def fill(self, fd: int, *, keep: bool = True) -> None:
+        """Write everything. Parts are runs of records; several threads may write one each. `keep`: it will be synced."""
         parts = self._parts() if self._parallel else [(0, len(self._rows))]
         with threads.lease(min(len(parts), config.get_max_workers() or threads.budget())) as granted:
-            threads.map_with_helpers(lambda part: self._write(fd, *part), parts, granted - 1)
+            threads.map_with_helpers(lambda part: self._write(fd, *part, keep), parts, granted - 1)
 
     def _parts(self) -> list[tuple[int, int]]:
         count = max(1, self.size // _PART_BYTES)
@@ -278,9 +276,8 @@ class _Plan:
         edges = np.unique(np.concatenate(([0], bounds, [len(self._rows)]))).tolist()
         return list(itertools.pairwise(edges))
 
-    def _write(self, fd: int, first: int, stop: int) -> None:
-        output = AlignedOutput(fd, int(self._ends[first - 1]) if first else 0)
-        announced = output.written
+    def _write(self, fd: int, first: int, stop: int, keep: bool) -> None:
+        output = AlignedOutput(fd, int(self._ends[first - 1]) if first else 0, keep=keep)
         if not first:
             output.append([self._header])
         scratch = Scratch()
@@ -293,7 +290,4 @@ class _Plan:
             if padding:
                 parts.append(bytes(padding))
             output.append_arrays(parts, RECORD_HEADER_SIZE + values + padding)
-            if output.written - announced >= _ANNOUNCED_BYTES:
-                start_writing_back(fd, announced, output.written - announced)
-                announced = output.written
         output.flush()

@@ -24,7 +24,7 @@ from ..formats import FileEncoder
 from ..ingest import is_stream
 from ..ingest.variable import ColumnBatch, ColumnData, ingest_columns, ingest_columns_stream
 from . import finalisers
-from .output import AlignedOutput, sync
+from .output import AlignedOutput
 from .publish import EXISTS, Destination, Replacement, Target, Upload, resolve_target
 from .uncopyable import Uncopyable
 
@@ -288,7 +288,7 @@ class EncodedWriter(Uncopyable):
         else:
             encoder_for(self._format, Schema(()), **_without_columns(encoder_options))
         self._destination = _destination(self._target, mode) if destination is None else destination()
-        self._output = AlignedOutput(self._destination.fd)
+        self._output = AlignedOutput(self._destination.fd, keep=not self._destination.is_spool)
         self._closed = False
         finalisers.watch(self)
         if self._encoder is not None:
@@ -395,7 +395,7 @@ class EncodedWriter(Uncopyable):
                 self._append(self._encoder.segment(rest))
             self._append([self._encoder.finish()])
             self._output.flush()
-            sync(self._destination.fd)
+            self._destination.sync()
             self._destination.publish()
         except BaseException:
             self.abort()

@@ -29,7 +29,7 @@ from ..formats.cstore.header import COUNTERS_OFFSET, encode_counters, encode_hea
 from ..formats.cstore.manifest import encode_manifest, physical_columns
 from ..formats.cstore.records import BODY_ALIGNMENT, RECORD_HEADER_SIZE, encode_record_header
 from ..kernels.records import encode_record
-from .output import AlignedOutput, sync, write_at
+from .output import AlignedOutput, write_at
 from .publish import Destination
 from .uncopyable import Uncopyable
 
@@ -58,7 +58,7 @@ class RecordLog(Uncopyable):
         self.destination = destination
         self._path = path
         self._footer_error: Exception | None = None
-        self.output = AlignedOutput(destination.fd)
+        self.output = AlignedOutput(destination.fd, keep=not destination.is_spool)
         self.columns: tuple[PhysicalColumn, ...] = ()
         self.has_header = False
         self.n_records = 0
@@ -297,9 +297,9 @@ class RecordLog(Uncopyable):
     def _count(self, stats_offset: int) -> None:
         counters = (self.n_records, self.n_rows, stats_offset)
         if counters != self._committed:
-            sync(self.destination.fd)
+            self.destination.sync()
             write_at(self.destination.fd, [memoryview(encode_counters(*counters))], COUNTERS_OFFSET)
-            sync(self.destination.fd)
+            self.destination.sync()
             self._committed = counters
         self.destination.publish()
         self._waiting.clear()
