@@ -302,17 +302,17 @@ def set_durability(value: Literal["full", "process"]) -> None:
 
     Notes
     -----
-    After a loss of power, a crash of the kernel or a disk pulled out, files that were written with ``"process"`` shortly
-    before may be in any state in which some of the writes reached the disk and others did not, in any order. A commit,
-    or several, may be missing as a whole. Worse, it may be there in part: counters, a footer or a manifest that count
-    rows whose bytes are zeros or what stood there before, or a name that leads to a file that is empty or too short.
-    What is too short or fails a checksum is a `FormatError` when it is opened; wrong values in the bodies of `.cstore`
-    files and grids are not noticed, for they have no checksum. A file that replaced another may be lost with the one that
-    it replaced. What was written with ``"full"``, and files that were not being written, are not concerned, except by an
-    append to them. So ``"process"`` is for data that can be made again: scratch files, benchmarks, tests, downloads.
+    After a loss of power, a crash of the kernel or a disk pulled out, files that were written with ``"process"``
+    shortly before may be in any state in which some of the writes reached the disk and others did not, in any order. A
+    commit, or several, may be missing as a whole. Worse, it may be there in part: counters, a footer or a manifest that
+    count rows whose bytes are zeros or what stood there before, or a name that leads to a file that is empty or too
+    short. What is too short or fails a checksum is a `FormatError` when it is opened; wrong values in the bodies of
+    `.cstore` files and grids are not noticed, for they have no checksum. A file that replaced another may be lost
+    together with the one that it replaced. Files that were written with ``"full"`` are not concerned, unless they are
+    appended to with ``"process"``. So this is for data that can be made again: scratch files, tests, downloads.
 
-    The setting is one of this process. Workers of Dask have their own, and so have other machines. Object stores are not
-    concerned: an upload is durable when the store answers.
+    The setting is one of this process. Workers of Dask have their own, and so have other machines. Object stores are
+    not concerned: an upload is durable when the store answers.
     """
     if value not in DURABILITIES:
         raise ValueError(f"durability must be one of {', '.join(DURABILITIES)}, got {value!r}")

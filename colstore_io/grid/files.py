@@ -265,7 +265,7 @@ class _Plan:
         return int(self._ends[-1])
 
     def fill(self, fd: int, *, keep: bool = True) -> None:
-        """Write everything. Parts are runs of records; several threads may write one each. `keep`: it will be synced."""
+        """Write everything; `keep`: it will be synced. Parts are runs of records; several threads may write one each."""
         parts = self._parts() if self._parallel else [(0, len(self._rows))]
         with threads.lease(min(len(parts), config.get_max_workers() or threads.budget())) as granted:
             threads.map_with_helpers(lambda part: self._write(fd, *part, keep), parts, granted - 1)

@@ -20,6 +20,7 @@ from ..formats import ShardMeta
 from ..ingest import Batch, ingest
 from . import finalisers
 from .batch_schema import Attributes, check_columns
+from .indexing import KnownIndex, known_index
 from .locks import open_locked
 from .merging import open_sources
 from .publish import Destination, InPlace, Replacement, Target, Upload, resolve_target
@@ -141,8 +142,8 @@ class Writer(Uncopyable):
         self._log = RecordLog(destination, statistics=statistics, path=self._target.spelling)
         if mode == "update":
             try:
-                meta = _read_for_update(self._target)
-                self._log.resume(meta)
+                meta, index = _read_for_update(self._target)
+                self._log.resume(meta, index)
                 self._set_schema(meta.schema)
             except BaseException:
                 destination.close()
@@ -341,15 +342,16 @@ def _check_names(names: list[str], expected: list[str], where: str) -> None:
     )
 
 
-def _read_for_update(target: Target) -> ShardMeta:
-    """Read and validate a file that is about to be appended to. Changes nothing."""
+def _read_for_update(target: Target) -> tuple[ShardMeta, KnownIndex | None]:
+    """Read and validate a file that is about to be appended to, and its index if it has one. Changes nothing."""
     assert target.local_path is not None
     source = open_sources([Path(target.local_path)])[0]
-    source.file.close()
+    with source.file:
+        index = known_index(source.file, source.meta)
     if source.meta.layout != "C":
         raise UnsupportedFeatureError(
             f"header layout {source.meta.layout} of an old release cannot be appended to; convert the file with "
             "colstore_io.compact(path) first",
             path=target.spelling,
         )
-    return replace(source.meta, path=target.spelling)
+    return replace(source.meta, path=target.spelling), index
