@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +26,7 @@ __all__ = [
     "check_free",
     "container_at",
     "generation_at",
+    "keep_newest",
     "may_be_grid",
     "newest_of",
     "open_container",
@@ -124,6 +127,37 @@ def _stamp(place: Location, generation: int) -> tuple[int, ...] | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
+_MOST_KEPT = 8
+
+_kept: OrderedDict[str, Newest] = OrderedDict()
+"""The newest generations that this process has read or published last, by path: who appends step by step would read the
+same ones again and again, which takes as long as there are files. Not for readers, who look at what is there."""
+
+_kept_lock = threading.Lock()
+
+
+def keep_newest(place: Location, model: Model) -> Newest:
+    """Remember a generation that was read, or published, just now."""
+    newest = Newest(model, _stamp(place, model.generation))
+    if place.local_path is not None and newest.stamp is not None:
+        with _kept_lock:
+            _kept[place.local_path] = newest
+            _kept.move_to_end(place.local_path)
+            while len(_kept) > _MOST_KEPT:
+                _kept.popitem(last=False)
+    return newest
+
+
+def _kept_newest(place: Location) -> Newest | None:
+    if place.local_path is None:
+        return None
+    with _kept_lock:
+        newest = _kept.get(place.local_path)
+    if newest is None or not newest.is_before(place, manifest.next_number(place)):
+        return None
+    return newest
+
+
 def newest_of(place: Location) -> Newest | None:
     """Return the newest generation of a directory; None when it has no manifest.
 
@@ -132,11 +166,14 @@ def newest_of(place: Location) -> Newest | None:
     FormatError
         If it is damaged, or the manifest of a table.
     """
+    kept = _kept_newest(place)
+    if kept is not None:
+        return kept
     found = manifest.newest_generation(place)
     if found is None:
         return None
-    stamp = _stamp(place, found.generation)  # a manifest is never changed, so one read is as good as another
-    return Newest(parse_grid(found, path=place.child(found.name).spelling), stamp)
+    # A manifest is never changed, so one read is as good as another.
+    return keep_newest(place, parse_grid(found, path=place.child(found.name).spelling))
 
 
 def open_container(
