@@ -279,7 +279,10 @@ class _Plan:
         return int(self._ends[-1])
 
     def fill(self, fd: int, *, keep: bool = True) -> None:
-        """Write everything; `keep`: it will be synced. Parts are runs of records; several threads may write one each."""
+        """Write everything. Parts are runs of records; several threads may write one each.
+
+        `keep` as in `AlignedOutput`.
+        """
         parts = self._parts() if self._parallel else [(0, len(self._rows))]
         wanted = 2 if self._ahead else min(len(parts), config.get_max_workers() or threads.budget())
         with threads.lease(wanted) as granted:

@@ -166,16 +166,17 @@ class GenerationManifest:
             "n_rows": self.n_rows,
             "schema": [dict(column) for column in self.schema],
             "partition_on": list(self.partition_on),
+            "files": None,  # below
             "attrs": encode_attributes(self.attrs, "the dataset"),
             "dims": self.dims,
             "variables": self.variables,
         }
-        files = f"[{', '.join([entry.text() for entry in self.files])}]"
         # The checksum is that of the text with sorted keys, whose order tells nothing. That of variables does.
-        rest = {key: _dump(value) for key, value in members.items()}
-        crc32 = zlib.crc32(_object({**rest, "files": files}, sorted({*rest, "files"})))
-        text = {key: json.dumps(value, allow_nan=False) for key, value in members.items()}
-        return _object({**text, "files": files, "crc32": str(crc32)}, [*members, "files", "crc32"])
+        files = f"[{', '.join([entry.text() for entry in self.files])}]"
+        plain = {key: json.dumps(value, allow_nan=False) for key, value in members.items()} | {"files": files}
+        sorted_ = {key: _dump(value) for key, value in members.items()} | {"files": files}
+        crc32 = zlib.crc32(_object(sorted_, sorted(members)))
+        return _object({**plain, "crc32": str(crc32)}, [*members, "crc32"])
 
     @classmethod
     def from_bytes(cls, data: bytes, *, path: str) -> GenerationManifest:
