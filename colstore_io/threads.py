@@ -12,7 +12,7 @@ import math
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -211,7 +211,7 @@ def map_with_helpers(call: Callable[[T], R], items: Sequence[T], helpers: int) -
     return results  # type: ignore[return-value]
 
 
-def made_ahead(call: Callable[[T], R], items: Sequence[T], helpers: int) -> Iterator[R]:
+def made_ahead(call: Callable[[T], R], items: Sequence[T], helpers: int) -> Generator[R, None, None]:
     """Yield ``call(item)`` for each item, in their order; the next one is made while the caller uses this one.
 
     Parameters

@@ -7,6 +7,7 @@ group and its encoded form.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import inspect
 import io
@@ -254,8 +255,10 @@ class EncodedWriter(Uncopyable):
     Notes
     -----
     Data that do not fit raise and change nothing: the next `write` may follow. An error of the disk ends the writer.
-    When a ``with`` block is left by an exception, and when a writer is dropped unclosed (`ResourceWarning`), no file
-    appears. Not thread-safe; cannot be pickled; dead in a forked child.
+    Rows that `write` has taken count when the writer is closed, also when a ``with`` block is left by an exception: the
+    rule of all writers of this library. Where there are none yet, no file appears then. None appears either when a
+    writer is dropped unclosed (`ResourceWarning`), and after `abort`. Not thread-safe; cannot be pickled; dead in a
+    forked child.
     """
 
     def __init__(
@@ -424,7 +427,7 @@ class EncodedWriter(Uncopyable):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
+        if kind is None or self._n_rows:
             self.close()
         else:
             self.abort()
@@ -433,6 +436,17 @@ class EncodedWriter(Uncopyable):
         if not getattr(self, "_closed", True):
             warnings.warn(f"{self!r} was never closed; nothing was stored", ResourceWarning, stacklevel=2)
             self.abort()
+
+
+@contextlib.contextmanager
+def whole(writer: EncodedWriter) -> Iterator[EncodedWriter]:
+    """Close `writer` when the block ends; abort it when the block raises: for calls that write all or nothing."""
+    try:
+        yield writer
+    except BaseException:
+        writer.abort()
+        raise
+    writer.close()
 
 
 def _without_columns(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -481,7 +495,7 @@ def store_encoded(
             raise FileExistsError(errno.EEXIST, EXISTS, target.spelling)
         data = ingest_columns(data, nullable=nullable)
         schema = data.schema
-    with EncodedWriter(
+    new = EncodedWriter(
         path,
         format,
         schema,
@@ -491,7 +505,8 @@ def store_encoded(
         storage_options=storage_options,
         filesystem=filesystem,
         **encoder_options,
-    ) as writer:
+    )
+    with whole(new) as writer:
         if schema is None:
             writer.write(data)
         else:

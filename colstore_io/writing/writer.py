@@ -18,6 +18,7 @@ from ..errors import SchemaMismatchError, UnsupportedFeatureError
 from ..fields import Schema
 from ..formats import ShardMeta
 from ..ingest import Batch, ingest
+from ..ingest.columns import refuse_surrogates
 from . import finalisers
 from .batch_schema import Attributes, check_columns
 from .indexing import KnownIndex, known_index
@@ -54,6 +55,7 @@ class _Plain(NamedTuple):
 
     names: list[str]
     dtypes: list[np.dtype[Any]]
+    texts: list[str]
 
 
 class Writer(Uncopyable):
@@ -95,8 +97,10 @@ class Writer(Uncopyable):
     -----
     What was written counts when `commit` or `close` returns, also when a ``with`` block is left by an exception,
     and nothing of it before (cstore.md 8.1 and 8.2). A writer that is dropped unclosed commits from its finaliser
-    with a `ResourceWarning`. Not thread-safe; cannot be pickled or copied (`TypeError`). In a forked child the writer
-    is dead: file and lock are the parent's.
+    with a `ResourceWarning`. Two ``"recreate"`` of a name that does not exist yet do not see each other, as there is no
+    file that one could lock: both go on, and the one that is closed last has the name, whole. When one of them has
+    committed and is not closed yet, a commit of the other raises `WriterLockedError`. Not thread-safe; cannot be
+    pickled or copied (`TypeError`). In a forked child the writer is dead: file and lock are the parent's.
 
     Examples
     --------
@@ -209,13 +213,16 @@ class Writer(Uncopyable):
         """
         self._check_open()
         plain = self._plain
-        if (
-            plain is not None
-            and type(data) is dict
-            and list(data) == plain.names
-            and self._log.append_plain(list(data.values()), plain.dtypes)
-        ):
-            return
+        if plain is not None and type(data) is dict and list(data) == plain.names:
+            for name in plain.texts:  # no ingest will look at these
+                if (
+                    type(data[name]) is np.ndarray
+                    and data[name].dtype.str[:2] == "<U"
+                    and data[name].flags.c_contiguous
+                ):
+                    refuse_surrogates(name, data[name].reshape(-1))
+            if self._log.append_plain(list(data.values()), plain.dtypes):
+                return
         arrays = self._plain_arrays(data)
         if arrays is not None:
             self._log.append(arrays, len(arrays[0]))
@@ -244,7 +251,13 @@ class Writer(Uncopyable):
         columns = self._log.columns
         simple = len(columns) == len(schema) and all(c.dtype.str[0] != ">" for c in columns)
         self._plain = (
-            _Plain([c.name for c in columns], [c.dtype for c in columns]) if simple and columns else None
+            _Plain(
+                [c.name for c in columns],
+                [c.dtype for c in columns],
+                [c.name for c in columns if c.dtype.kind == "U"],
+            )
+            if simple and columns
+            else None
         )
 
     def _plain_arrays(self, data: Any) -> list[NDArray[Any]] | None:
