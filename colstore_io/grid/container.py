@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,32 +125,31 @@ def _stamp(place: Location, generation: int) -> tuple[int, ...] | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-_MOST_KEPT = 8
+_MOST_KEPT = 4
 
-_kept: OrderedDict[str, Newest] = OrderedDict()
+_MOST_MEMBERS = 1 << 16
+"""Of larger generations, what is remembered would take more than some ten megabytes."""
+
+_kept: dict[str, Newest] = {}
 """The newest generations that this process has read or published last, by path: who appends step by step would read the
 same ones again and again, which takes as long as there are files. Not for readers, who look at what is there."""
-
-_kept_lock = threading.Lock()
 
 
 def keep_newest(place: Location, model: Model) -> Newest:
     """Remember a generation that was read, or published, just now."""
     newest = Newest(model, _stamp(place, model.generation))
-    if place.local_path is not None and newest.stamp is not None:
-        with _kept_lock:
+    if place.local_path is not None:
+        # No lock: each step is atomic, and whatever is found is compared with what is there before it is used.
+        _kept.pop(place.local_path, None)
+        if newest.stamp is not None and sum(len(g.members) for g in model.groups.values()) <= _MOST_MEMBERS:
             _kept[place.local_path] = newest
-            _kept.move_to_end(place.local_path)
-            while len(_kept) > _MOST_KEPT:
-                _kept.popitem(last=False)
+        for path in list(_kept)[:-_MOST_KEPT]:
+            _kept.pop(path, None)
     return newest
 
 
 def _kept_newest(place: Location) -> Newest | None:
-    if place.local_path is None:
-        return None
-    with _kept_lock:
-        newest = _kept.get(place.local_path)
+    newest = None if place.local_path is None else _kept.get(place.local_path)
     if newest is None or not newest.is_before(place, manifest.next_number(place)):
         return None
     return newest
