@@ -259,3 +259,18 @@ def test_killed_processes_lose_nothing_that_was_committed_without_a_sync(tmp_pat
         with cs.open(path) as found:
             assert len(found) >= max(told, default=before)
             assert np.array_equal(found["x"].array(), np.arange(len(found)))
+
+
+def test_one_module_waits_for_the_disk() -> None:
+    package = Path(cs.__file__).parent
+    waiting = [
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if any(
+            call in path.read_text(encoding="utf-8") for call in ("os.fsync(", "os.fdatasync(", "os.sync(")
+        )
+    ]
+    assert sorted(waiting) == [
+        "calibrate.py",
+        "writing/output.py",
+    ]  # the first empties the page cache of a scratch file
