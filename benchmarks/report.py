@@ -31,7 +31,10 @@ Row = dict[str, Any]
 
 UNSYNCED = "ours_unsynced"
 """Ours where peers do not wait for the disk: what is compared with them there."""
-OWN = ("ours", UNSYNCED, "ours_fast", "ours_indexed", "ours_samefile", "limit", "limit_c", "limit_map")
+OWN = (
+    *("ours", UNSYNCED, "ours_fast", "ours_indexed", "ours_samefile"),
+    *("limit", "limit_c", "limit_map", "limit_xarray"),
+)
 ZSTD = "parquet_zstd1"
 """What the columns format is compared with: pyarrow's Parquet with its default level of zstd."""
 FELL = 0.10
