@@ -8,7 +8,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from storable import assert_storable, one
 
@@ -520,6 +520,7 @@ class TestFittingATable:
             ingest(ingest({"n": [None, 1]}), like=self.like(n=[1]))
 
 
+@settings(deadline=None)  # the first example imports pyarrow
 @given(
     st.lists(
         st.text(st.characters(exclude_categories=["Cs"]), max_size=5).map(lambda s: s.rstrip("\0"))
