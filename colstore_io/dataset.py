@@ -450,11 +450,7 @@ class Source:
         held = [file._descriptor for file in self.files]  # type: ignore[attr-defined]
         if len(held) == 1 and held[0] is None:
             return False
-        return rows.look(
-            [-1 if descriptor is None else descriptor.fd for descriptor in held],
-            SIZES_GOOD_SECONDS,
-            self.warm.get(parts, 0.0) - time.monotonic(),
-        )
+        return rows.look(held, SIZES_GOOD_SECONDS, self.warm.get(parts, 0.0) - time.monotonic())
 
     def _quick(self, parts: tuple[Part, ...]) -> QuickRows | None:
         if not 0 < len(parts) <= _QUICK_COLUMNS or self.encoded or self.backend == "numpy" or not self.n_rows:

@@ -1,10 +1,13 @@
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .segments import SegmentTable
+
+class HasDescriptor(Protocol):
+    fd: int
 
 class QuickRows:
     """Small reads of some columns of mapped files, with as little around the copy as can be.
@@ -34,15 +37,17 @@ class QuickRows:
         file_of_segment: NDArray[np.int32],
         most: int,
     ) -> None: ...
-    def look(self, fds: Sequence[int], known_seconds: float, warm_seconds: float) -> bool:
+    def look(
+        self, descriptors: Sequence[HasDescriptor | None], known_seconds: float, warm_seconds: float
+    ) -> bool:
         """Take the descriptors of the files, and allow reads for a while.
 
         Parameters
         ----------
-        fds : sequence of int
-            An open descriptor of each file, -1 for one that has none at hand: nothing of it is read then. Reads ask the
-            files that they touch for their sizes, each time; those of more than 8 files, if it is all of them, ask
-            once in `known_seconds`.
+        descriptors : sequence of objects with ``fd``, or None
+            The open descriptor of each file, weakly referenced; None for a file that has none at hand: nothing of it is
+            read then, or when the object is gone. Reads ask the files that they touch for their sizes, each time; those
+            of more than 8 files, if it is all of them, ask once in `known_seconds`.
         known_seconds : float
             How long they may be used before they are looked up again: descriptors are closed and opened to keep few.
         warm_seconds : float

@@ -11,6 +11,7 @@ from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.slice cimport PySlice_AdjustIndices, PySlice_Check, PySlice_Unpack
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
+from weakref import ref
 
 cdef extern from "array_shortcuts.h":
     int _import_array() except -1
@@ -67,11 +68,11 @@ cdef class QuickRows:
     """Small reads of some columns of mapped files; see ``shortcuts.pyi`` for the contract."""
 
     cdef object owner, keep
+    cdef tuple held
     cdef segment_table *table
     cdef tuple dtypes
     cdef int64_t most, n_files, row_bytes
     cdef int64_t *end
-    cdef int *fd
     cdef int32_t *file
     cdef int64_t known_until, warm_until, whole_until, whole_ns
 
@@ -92,16 +93,16 @@ cdef class QuickRows:
         for s in range(t.n_segments):
             if not 0 <= file_of_segment[s] < n or (s > 0 and file_of_segment[s] < file_of_segment[s - 1]):
                 raise ValueError(f"segments are in the order of {n} files, got file {file_of_segment[s]}")
-        self.end = <int64_t *>malloc(n * (sizeof(int64_t) + sizeof(int)) + t.n_segments * sizeof(int32_t))
+        self.end = <int64_t *>malloc(n * sizeof(int64_t) + t.n_segments * sizeof(int32_t))
         if self.end == NULL:
             raise MemoryError
-        self.fd = <int *>(self.end + n)
-        self.file = <int32_t *>(self.fd + n)
+        self.file = <int32_t *>(self.end + n)
         for f in range(n):
-            self.end[f], self.fd[f] = ends[f], -1
+            self.end[f] = ends[f]
         for s in range(t.n_segments):
             self.file[s] = file_of_segment[s]
         self.owner, self.table, self.keep, self.dtypes, self.most, self.n_files = table, t, keep, dtypes, most, n
+        self.held = (None,) * n
         self.known_until = self.warm_until = self.whole_until = self.whole_ns = 0
 
     def __dealloc__(self):
@@ -110,12 +111,11 @@ cdef class QuickRows:
     def __reduce__(self):
         raise TypeError("QuickRows hold addresses of this process and cannot be pickled")
 
-    def look(self, fds, double known_seconds, double warm_seconds):
-        cdef int64_t now, f
-        if len(fds) != self.n_files:
-            raise ValueError(f"{self.n_files} descriptors are needed, got {len(fds)}")
-        for f in range(self.n_files):
-            self.fd[f] = fds[f]
+    def look(self, descriptors, double known_seconds, double warm_seconds):
+        cdef int64_t now
+        if len(descriptors) != self.n_files:
+            raise ValueError(f"{self.n_files} descriptors are needed, got {len(descriptors)}")
+        self.held = tuple([None if descriptor is None else ref(descriptor) for descriptor in descriptors])
         now = now_ns()
         self.whole_ns = <int64_t>(max(0.0, min(known_seconds, LONGEST_SECONDS)) * 1e9)
         if self.n_files == 1 and not self.whole(0, 1, now):
@@ -128,13 +128,21 @@ cdef class QuickRows:
     def rows(self, key):
         return self.read(key)
 
-    cdef bint whole(self, int64_t low, int64_t high, int64_t now) noexcept:
-        """Ask whether files [low, high) still have what they must; of many at once an answer is kept for a while."""
+    cdef int whole(self, int64_t low, int64_t high, int64_t now) except -1:
+        """Ask whether files [low, high) still have what they must; of many at once an answer is kept for a while.
+
+        Each descriptor is held while its file is asked: its number may be that of another file a moment later.
+        """
         cdef int64_t f
+        cdef tuple held = self.held
+        cdef object descriptor
         if high - low > MANY_FILES and now < shared_load(&self.whole_until):
             return True
         for f in range(low, high):
-            if self.fd[f] < 0 or lseek(self.fd[f], 0, SEEK_END) < self.end[f]:
+            if held[f] is None:
+                return False
+            descriptor = held[f]()
+            if descriptor is None or lseek(descriptor.fd, 0, SEEK_END) < self.end[f]:
                 return False
         if high - low > MANY_FILES and high - low == self.n_files:
             shared_store(&self.whole_until, now + self.whole_ns)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import colstore_io as cs
 from colstore_io.kernels import segments as compiled
 from colstore_io.kernels import shortcuts
+from colstore_io.storage.mapping import Descriptor
 
 N = 6000
 DTYPES = ["f8", "i2", "u1", "?", "M8[ns]", "S5", "U3"]
@@ -138,8 +139,9 @@ class TestQuickRows:
             file.write(bytes(800))
             file.flush()
             quick = quick_of([values], [0, 100])
-            assert quick.look([file.fileno()], 1000, 1000)
-            yield quick, file.fileno(), values
+            held = Descriptor(os.dup(file.fileno()))
+            assert quick.look([held], 1000, 1000)
+            yield quick, held, values
 
     def test_reads_up_to_its_limit(self, column):
         quick, _, values = column
@@ -155,25 +157,25 @@ class TestQuickRows:
         assert column[0].rows(key) is None
 
     def test_a_look_at_a_file_that_was_cut_ends_the_reads(self, column):
-        quick, fd, _ = column
+        quick, held, _ = column
         assert quick.rows(slice(0, 5)) is not None
-        os.ftruncate(fd, 799)
-        assert not quick.look([fd], 1000, 1000)
+        os.ftruncate(held.fd, 799)
+        assert not quick.look([held], 1000, 1000)
         assert quick.rows(slice(0, 5)) is None
 
     def test_reads_nothing_before_a_look_or_when_the_last_is_too_old(self, column):
-        quick, fd, _ = column
-        assert not quick.look([-1], 1000, 1000)
+        quick, held, _ = column
+        assert not quick.look([None], 1000, 1000)
         assert quick.rows(slice(0, 5)) is None
-        assert quick.look([fd], 0, 1000)
+        assert quick.look([held], 0, 1000)
         assert quick.rows(slice(0, 5)) is None
 
     def test_scattered_rows_are_left_to_others_while_the_column_may_be_cold(self, column):
-        quick, fd, _ = column
-        assert quick.look([fd], 1000, -5)
+        quick, held, _ = column
+        assert quick.look([held], 1000, -5)
         assert quick.rows(slice(0, 5)) is not None
         assert quick.rows(np.arange(3)) is None
-        assert quick.look([fd], float("inf"), float("inf"))
+        assert quick.look([held], float("inf"), float("inf"))
         assert quick.rows(np.arange(3)) is not None
 
     def test_several_columns_are_a_list_of_arrays(self, tmp_path):
@@ -182,7 +184,8 @@ class TestQuickRows:
         with open(tmp_path / "file", "w+b") as file:
             file.write(bytes(800))
             file.flush()
-            assert quick.look([file.fileno()], 1000, 1000)
+            held = Descriptor(os.dup(file.fileno()))
+            assert quick.look([held], 1000, 1000)
             for key in (slice(20, 30), np.array([59, -60, 25, 24])):
                 got = quick.rows(key)
                 assert [part.dtype for part in got] == [values.dtype for values in columns]
@@ -196,28 +199,43 @@ class TestQuickRows:
         paths = [tmp_path / str(number) for number in range(files)]
         for path in paths:
             path.write_bytes(bytes(800))
-        fds = [os.open(path, os.O_RDONLY) for path in paths]
-        try:
-            assert quick.look(fds, 1000, 1000)
-            assert quick.rows(slice(5, 15)).tolist() == list(range(5, 15))
-            os.truncate(paths[1], 799)
-            assert quick.rows(slice(0, 10)) is not None
-            assert quick.rows(slice(5, 15)) is None
-            assert quick.rows(np.array([0])) is None  # scattered rows may be in any file
-            os.truncate(paths[1], 800)
-            assert quick.rows(np.array([0])) is not None
-            os.truncate(paths[1], 799)  # of many files the answer is kept for a while
-            assert (quick.rows(np.array([0])) is None) == (files == 2)
-            assert quick.look([-1, *fds[1:]], 1000, 1000)
-            assert quick.rows(slice(0, 10)) is None
-        finally:
-            for fd in fds:
-                os.close(fd)
+        held = [Descriptor(os.open(path, os.O_RDONLY)) for path in paths]
+        assert quick.look(held, 1000, 1000)
+        assert quick.rows(slice(5, 15)).tolist() == list(range(5, 15))
+        os.truncate(paths[1], 799)
+        assert quick.rows(slice(0, 10)) is not None
+        assert quick.rows(slice(5, 15)) is None
+        assert quick.rows(np.array([0])) is None  # scattered rows may be in any file
+        os.truncate(paths[1], 800)
+        assert quick.rows(np.array([0])) is not None
+        os.truncate(paths[1], 799)  # of many files the answer is kept for a while
+        assert (quick.rows(np.array([0])) is None) == (files == 2)
+        assert quick.look([None, *held[1:]], 1000, 1000)
+        assert quick.rows(slice(0, 10)) is None
+
+    def test_a_number_that_went_to_another_file_is_not_asked(self, tmp_path):
+        """Its descriptor was closed between a look and a read: the position of that file stays where it is."""
+        values = np.arange(100.0)
+        quick = quick_of([values], [0, 100])
+        (tmp_path / "file").write_bytes(bytes(800))
+        held = Descriptor(os.open(tmp_path / "file", os.O_RDONLY))
+        number = held.fd
+        assert quick.look([held], 1000, 1000)
+        del held
+        with open(tmp_path / "other", "wb") as other:
+            os.dup2(other.fileno(), number)
+            try:
+                os.write(number, bytes(900))
+                os.lseek(number, 3, os.SEEK_SET)
+                assert quick.rows(slice(0, 5)) is None
+                assert os.lseek(number, 0, os.SEEK_CUR) == 3
+            finally:
+                os.close(number)
 
     def test_refuses_what_does_not_fit_together(self):
         values = np.arange(100.0)
         with pytest.raises(ValueError, match="descriptors"):
-            quick_of([values], [0, 100]).look([3, 4], 1, 1)
+            quick_of([values], [0, 100]).look([None, None], 1, 1)
         with pytest.raises(ValueError, match="order"):
             quick_of([values], [0, 10, 100], files=np.array([1, 0], np.int32))
         with pytest.raises(ValueError, match="dtype"):

@@ -201,7 +201,7 @@ mappings = _MappingStore(MAPPING_CAPACITY)
 class Descriptor:
     """An open file descriptor, closed when the last user lets go: a read in another thread keeps it open."""
 
-    __slots__ = ("fd",)
+    __slots__ = ("__weakref__", "fd")
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
