@@ -50,6 +50,7 @@ __all__ = [
     "IOStats",
     "LocalFile",
     "LocalFiles",
+    "LocalOptions",
     "LocalPaths",
     "LocalState",
     "Location",
