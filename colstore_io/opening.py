@@ -125,7 +125,7 @@ class OpenOptions:
 
 _DEFAULTS = {name: field.default for name, field in OpenOptions.__dataclass_fields__.items()}
 _DEFAULTS["backend"] = None
-del _DEFAULTS["madvise"]
+del _DEFAULTS["madvise"], _DEFAULTS["statistics"]
 """What `open` passes on when its caller gave it nothing: most calls, which need no look at each option."""
 
 

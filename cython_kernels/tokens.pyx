@@ -6,11 +6,13 @@ each word looked up in a small cache of words, where most of a text is found. Va
 blocks of them go to threads.
 """
 
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from cython.parallel cimport prange
 from cython.view cimport array
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 
 cdef extern from "omp_shim.h" nogil:
     pass
@@ -41,6 +43,32 @@ cdef extern from "token_table.h" nogil:
                                      int64_t end)
     int c_bits_encode "bits_encode"(const uint16_t *ids, int64_t n, int width, uint8_t *out)
     int c_boundaries_decode "boundaries_decode"(const uint8_t *s, int64_t n, int kind, int64_t n_ids, int64_t *starts)
+
+cdef extern from "token_blocks.h" nogil:
+    enum:
+        TOKENS_ROOM
+    ctypedef struct token_reader:
+        const token_table *tokens
+        int representation
+        int width
+        const uint8_t *table
+        int64_t n_table
+        int64_t n_ids
+        int64_t n_values
+        int64_t n_escapes
+        int64_t max_bytes
+        int64_t ids
+        int64_t value
+        int64_t written
+        int64_t window_bytes
+        int64_t escapes
+        int64_t needed
+        uint16_t bad_id
+    int c_token_counts "token_counts"(uint32_t *counts, int64_t n, int kind, int64_t n_ids)
+    void token_begin(token_reader *r, void *offsets, int wide)
+    int token_step(token_reader *r, const uint8_t *s, int64_t size, int64_t *p, void *offsets, int wide, uint8_t *out,
+                   int64_t capacity)
+    void token_zeros(token_reader *r, void *offsets, int wide, uint8_t *out)
 
 cdef extern from "token_pieces.h" nogil:
     enum:
@@ -77,6 +105,10 @@ cdef extern from "token_pieces.h" nogil:
                          int verify, uint16_t *ids, uint8_t *escapes, int64_t *counts, int64_t *n_ids,
                          int64_t *n_escapes)
     int c_class_of "class_of"(uint32_t code)
+
+ctypedef fused offset_t:
+    int32_t
+    int64_t
 
 UNICODE_VERSION = (<bytes>UNICODE_CLASSES_VERSION).decode("ascii")
 
@@ -192,6 +224,160 @@ cdef class TokenTable:
             good += token_copy(table, first, n_ids, &starts[0], &offsets[0], n_out, blocks[b], blocks[b + 1],
                                escapes_at, escape_starts[b], escape_starts[b + 1], out_at)
         return good == n_blocks
+
+
+cdef class GrownBytes:
+    """Memory that a reader has filled, as a writable buffer."""
+
+    cdef uint8_t *data
+    cdef Py_ssize_t size
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.data)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, self.size, 0, flags)
+
+
+def token_counts(uint32_t[::1] counts not None, int kind, int64_t n_ids):
+    cdef int code
+    if not 0 <= kind <= 2 or n_ids < 0:
+        raise ValueError("there are three kinds of boundaries")
+    with nogil:
+        code = c_token_counts(&counts[0] if counts.shape[0] else NULL, counts.shape[0], kind, n_ids)
+    return code
+
+
+cdef class TokenReader:
+    cdef token_reader reader
+    cdef TokenTable tokens
+    cdef const uint8_t[::1] table
+    cdef uint8_t *data
+    cdef int64_t capacity
+    cdef bint begun
+    cdef readonly int64_t position
+
+    def __init__(self, TokenTable tokens not None, int representation, const uint8_t[::1] table not None,
+                 int64_t n_values, int64_t n_ids, int64_t n_escapes, int64_t max_bytes):
+        cdef token_reader *r = &self.reader
+        if not 0 <= representation <= 2 or not 0 <= n_values <= (1 << 40) or not 0 <= n_ids <= (1 << 40) or not 0 <= max_bytes <= (1 << 48) \
+                or not 0 <= n_escapes <= max_bytes or self.data != NULL:
+            raise ValueError("a layout that there is not, or numbers that are out of bounds")
+        self.tokens, self.table = tokens, table
+        r.tokens, r.representation = &tokens.table, representation
+        r.table, r.n_table = bytes_at(table), table.shape[0] // 2
+        r.n_values, r.n_ids, r.n_escapes, r.max_bytes = n_values, n_ids, n_escapes, max_bytes
+        self.data = <uint8_t *> PyMem_RawMalloc(n_escapes if n_escapes else 1)
+        if self.data == NULL:
+            raise MemoryError
+        memset(self.data, 0, n_escapes)
+        self.capacity = n_escapes
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.data)
+
+    @property
+    def ids(self):
+        return self.reader.ids
+
+    @property
+    def escapes(self):
+        return self.reader.escapes
+
+    @property
+    def bad_id(self):
+        return self.reader.bad_id
+
+    @property
+    def values(self):
+        return self.reader.value
+
+    def put_escapes(self, const uint8_t[::1] part not None, int64_t at):
+        cdef int64_t n = part.shape[0]
+        if self.data == NULL or self.begun or not 0 <= at <= self.reader.n_escapes - n:
+            raise ValueError("escape bytes come before the ids, each at its place")
+        if n:
+            memcpy(self.data + self.capacity - self.reader.n_escapes + at, &part[0], n)
+
+    cdef int offsets_at(self, offset_t[::1] offsets) except -1:
+        if self.data == NULL or offsets.shape[0] != self.reader.n_values + 1:
+            raise ValueError("offsets has one place more than there are values, and a reader gives its bytes once")
+        return 0
+
+    def begin(self, offset_t[::1] offsets not None, int width):
+        self.offsets_at(offsets)
+        if self.begun or not 0 <= width <= 16 or (self.reader.representation == 2) != (width > 0):
+            raise ValueError("a reader begins once, and packed ids have 1 to 16 bits")
+        self.begun, self.reader.width = True, width
+        with nogil:
+            token_begin(&self.reader, &offsets[0], offset_t is int64_t)
+
+    def feed(self, const uint8_t[::1] block not None, offset_t[::1] offsets not None):
+        cdef int code = 0
+        cdef int64_t n = block.shape[0], at = 0
+        self.offsets_at(offsets)
+        if not self.begun:
+            raise ValueError("a reader must have begun")
+        with nogil:
+            while True:
+                code = token_step(&self.reader, &block[0] if n else NULL, n, &at, &offsets[0], offset_t is int64_t,
+                                  self.data, self.capacity)
+                if code != TOKENS_ROOM or not self.grow():
+                    break
+        self.position = at
+        if code == TOKENS_ROOM:
+            raise MemoryError
+        return code
+
+    cdef int grow(self) noexcept nogil:
+        """Make room for what is needed, and for a quarter more if that many bytes seem to be coming."""
+        cdef token_reader *r = &self.reader
+        cdef int64_t waiting = r.n_escapes - r.escapes, more = r.needed // 4, room
+        cdef double expected = 1.02 * <double> (r.written + r.window_bytes) * <double> r.n_ids / <double> max(r.ids, 1)
+        cdef uint8_t *grown
+        if expected < <double> (r.needed + more):
+            more = max(<int64_t> 0, <int64_t> expected - r.needed)
+        room = r.needed + more
+        grown = <uint8_t *> PyMem_RawRealloc(self.data, room if room else 1)
+        if grown == NULL:
+            return 0
+        if waiting:
+            memmove(grown + room - waiting, grown + self.capacity - waiting, waiting)
+        self.data, self.capacity = grown, room
+        return 1
+
+    def zeros(self, offset_t[::1] offsets not None):
+        cdef token_reader *r = &self.reader
+        cdef int64_t length, size
+        cdef uint8_t *grown
+        self.offsets_at(offsets)
+        if r.tokens.n_tokens == 0 or r.n_escapes or self.begun:
+            raise ValueError("ids of no bits are all token 0, and nothing else")
+        length = r.tokens.offsets[1] - r.tokens.offsets[0]
+        if r.n_ids and length > r.max_bytes // r.n_ids:
+            raise ValueError("more bytes than allowed")
+        size = r.n_ids * length
+        if offset_t is int32_t:
+            if size > 0x7fffffff:
+                raise ValueError("32-bit offsets do not reach over that many bytes")
+        grown = <uint8_t *> PyMem_RawRealloc(self.data, size if size else 1)
+        if grown == NULL:
+            raise MemoryError
+        self.data, self.capacity, self.begun = grown, size, True
+        with nogil:
+            token_zeros(r, &offsets[0], offset_t is int64_t, self.data)
+
+    def take(self):
+        cdef GrownBytes taken
+        cdef uint8_t *fitting
+        cdef int64_t size = self.reader.written
+        if self.data == NULL:
+            raise ValueError("a reader gives its bytes once")
+        taken = GrownBytes.__new__(GrownBytes)
+        fitting = <uint8_t *> PyMem_RawRealloc(self.data, size if size else 1)
+        taken.data, taken.size = fitting if fitting != NULL else self.data, size
+        self.data, self.capacity = NULL, 0
+        return taken
 
 
 cdef class BpeModel:
