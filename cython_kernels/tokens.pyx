@@ -3,7 +3,7 @@
 
 Access pattern: ids in order, each a load from a table of 16-byte entries that stays in the near caches; bytes in order,
 each word looked up in a small cache of words, where most of a text is found. Values are independent of each other, so
-blocks of them go to threads.
+blocks of them are tokenized by several threads.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -30,19 +30,9 @@ cdef extern from "token_table.h" nogil:
         const uint8_t *bytes
         int64_t n_tokens
         int64_t escape
-    void token_lengths(const token_table *t, const uint16_t *ids, int64_t n_ids, const int64_t *starts, int64_t begin,
-                       int64_t end, int64_t max_bytes, int64_t *lengths, int64_t *escapes, int64_t *bad)
-    int token_copy(const token_table *t, const uint16_t *ids, int64_t n_ids, const int64_t *starts,
-                   const int64_t *offsets, int64_t n_out, int64_t begin, int64_t end, const uint8_t *escapes, int64_t e,
-                   int64_t e_end, uint8_t *out)
-    int c_remap_decode "remap_decode"(const uint8_t *s, int64_t size, const uint8_t *table, int64_t n_table,
-                                      uint16_t *ids, int64_t n)
     int64_t c_remap_encode "remap_encode"(const uint16_t *ids, int64_t n, const uint16_t *positions, uint8_t *out,
                                           int64_t size)
-    void c_bits_decode "bits_decode"(const uint8_t *s, int64_t size, int width, uint16_t *ids, int64_t begin,
-                                     int64_t end)
     int c_bits_encode "bits_encode"(const uint16_t *ids, int64_t n, int width, uint8_t *out)
-    int c_boundaries_decode "boundaries_decode"(const uint8_t *s, int64_t n, int kind, int64_t n_ids, int64_t *starts)
 
 cdef extern from "token_blocks.h" nogil:
     enum:
@@ -180,50 +170,6 @@ cdef class TokenTable:
 
     def __dealloc__(self):
         free(self.table.entries)
-
-    def lengths(self, const uint16_t[::1] ids not None, const int64_t[::1] starts not None,
-                const int64_t[::1] blocks not None, int64_t max_bytes, int64_t[::1] lengths not None,
-                int64_t[::1] escapes not None, int threads):
-        cdef int64_t n = starts.shape[0] - 1, n_blocks = blocks.shape[0] - 1, b, n_ids = ids.shape[0]
-        cdef int64_t[::1] bad
-        cdef const token_table *table = &self.table
-        cdef const uint16_t *first = &ids[0] if n_ids else NULL
-        cdef int64_t *lengths_at = &lengths[0] if lengths.shape[0] else NULL
-        cdef int team = check_threads(threads)
-        check_blocks(blocks, n)
-        if lengths.shape[0] != n or escapes.shape[0] != n_blocks or max_bytes < 0 or max_bytes > 1 << 48:
-            raise ValueError("lengths, escapes or max_bytes do not fit the values and blocks")
-        if n_blocks == 0:
-            return -1
-        bad = _empty(n_blocks)
-        for b in prange(n_blocks, nogil=True, num_threads=team, schedule="dynamic", use_threads_if=team > 1):
-            token_lengths(table, first, n_ids, &starts[0], blocks[b], blocks[b + 1], max_bytes, lengths_at,
-                          &escapes[b], &bad[b])
-        for b in range(n_blocks):
-            if bad[b] != -1:
-                return bad[b]
-        return -1
-
-    def copy(self, const uint16_t[::1] ids not None, const int64_t[::1] starts not None,
-             const int64_t[::1] blocks not None, const int64_t[::1] offsets not None,
-             const uint8_t[::1] escapes not None, const int64_t[::1] escape_starts not None,
-             uint8_t[::1] out not None, int threads):
-        cdef int64_t n = starts.shape[0] - 1, n_blocks = blocks.shape[0] - 1, b, n_ids = ids.shape[0]
-        cdef int64_t n_out = out.shape[0], good = 0
-        cdef const token_table *table = &self.table
-        cdef const uint16_t *first = &ids[0] if n_ids else NULL
-        cdef uint8_t *out_at = &out[0] if n_out else NULL
-        cdef const uint8_t *escapes_at = bytes_at(escapes)
-        cdef int team = check_threads(threads)
-        check_blocks(blocks, n)
-        check_offsets(escape_starts, escapes.shape[0])
-        check_offsets(offsets, n_out)
-        if offsets.shape[0] != n + 1 or escape_starts.shape[0] != n_blocks + 1:
-            raise ValueError("offsets or escape_starts do not fit the values and blocks")
-        for b in prange(n_blocks, nogil=True, num_threads=team, schedule="dynamic", use_threads_if=team > 1):
-            good += token_copy(table, first, n_ids, &starts[0], &offsets[0], n_out, blocks[b], blocks[b + 1],
-                               escapes_at, escape_starts[b], escape_starts[b + 1], out_at)
-        return good == n_blocks
 
 
 cdef class GrownBytes:
@@ -486,25 +432,6 @@ cdef int64_t[::1] _empty(int64_t n):
     return array(shape=(n,), itemsize=sizeof(int64_t), format="q")
 
 
-def boundaries_decode(const uint8_t[::1] stream not None, int kind, int64_t n_ids, int64_t[::1] starts not None):
-    cdef int64_t n = starts.shape[0] - 1
-    cdef int code
-    if n < 0 or stream.shape[0] != 4 * n or not 0 <= kind <= 2 or n_ids < 0:
-        raise ValueError("the stream must have four bytes for each value")
-    with nogil:
-        code = c_boundaries_decode(&stream[0] if n else NULL, n, kind, n_ids, &starts[0])
-    return code
-
-
-def remap_decode(const uint8_t[::1] stream not None, const uint8_t[::1] table not None, uint16_t[::1] ids not None):
-    cdef int code
-    cdef int64_t n = ids.shape[0]
-    with nogil:
-        code = c_remap_decode(&stream[0] if stream.shape[0] else NULL, stream.shape[0],
-                              &table[0] if table.shape[0] else NULL, table.shape[0] // 2, &ids[0] if n else NULL, n)
-    return code
-
-
 def remap_encode(const uint16_t[::1] ids not None, const uint16_t[::1] positions not None, uint8_t[::1] out not None):
     cdef int64_t written
     if positions.shape[0] != 65536:
@@ -513,17 +440,6 @@ def remap_encode(const uint16_t[::1] ids not None, const uint16_t[::1] positions
         written = c_remap_encode(&ids[0] if ids.shape[0] else NULL, ids.shape[0], &positions[0],
                                  &out[0] if out.shape[0] else NULL, out.shape[0])
     return written
-
-
-def bits_decode(const uint8_t[::1] stream not None, int width, uint16_t[::1] ids not None, int threads):
-    cdef int64_t n = ids.shape[0], chunk, chunks
-    cdef int64_t size = stream.shape[0]
-    cdef int team = check_threads(threads)
-    if not 1 <= width <= 16 or size != (n * width + 7) // 8:
-        raise ValueError("the stream must have the bits of all ids, of 1 to 16 bits")
-    chunks = (n + 65535) // 65536
-    for chunk in prange(chunks, nogil=True, num_threads=team, schedule="static", use_threads_if=team > 1):
-        c_bits_decode(&stream[0], size, width, &ids[0], chunk * 65536, min(n, (chunk + 1) * 65536))
 
 
 def bits_encode(const uint16_t[::1] ids not None, int width, uint8_t[::1] out not None):

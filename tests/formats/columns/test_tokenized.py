@@ -149,7 +149,6 @@ def test_blocks_of_threads_make_what_one_block_makes(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(tokenized, "_ENCODE_BLOCK", 1000)
             patch.setattr(tokenized, "_ENCODE_WINDOW", 20_000)
-            patch.setattr(tokenized, "_DECODE_BLOCK", 100)
             patch.setattr(threads, "PARALLEL_THRESHOLD", 1)
             parts = TokenStreams.tokenize(offsets, data, tokenizer)
             for name in ("ids", "counts", "escapes"):
@@ -260,7 +259,7 @@ DAMAGED = {
         f"id {ESCAPE + 1} is neither",
     ),
     "id 65535": (stream(0, 0, [2], struct.pack("<2H", 0, 65535), n_ids=2), 1, "id 65535"),
-    "escape without byte": (stream(0, 0, [2], struct.pack("<2H", 0, ESCAPE), n_ids=2), 1, "1 ids take"),
+    "escape without byte": (stream(0, 0, [2], struct.pack("<2H", 0, ESCAPE), n_ids=2), 1, "more ids take"),
     "escapes left over": (stream(0, 0, [2], OK, n_ids=2, escapes=b"z"), 1, "there are 1"),
 }
 
