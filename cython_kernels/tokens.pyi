@@ -49,8 +49,8 @@ def token_counts(counts: NDArray[np.uint32], kind: int, n_ids: int) -> int:
 class TokenReader:
     """The bytes of values from a stream of ids that comes in blocks (columns.md 6.7).
 
-    First all escape bytes, then `begin` or `zeros`, then the blocks of ids in order, then `take`. Used by one thread at a
-    time. Memory: the bytes so far, a quarter more of it at most and no more than is expected, and 2 KiB.
+    First all escape bytes, then `begin` or `zeros`, then the blocks of ids in order, then `take`. Used by one thread at
+    a time. Memory: the bytes so far, a quarter more of it at most and no more than is expected, and 2 KiB.
 
     Parameters
     ----------
@@ -62,6 +62,10 @@ class TokenReader:
     n_values, n_ids, n_escapes : int
     max_bytes : int
         Bytes that the values may have together, ``n_escapes <= max_bytes <= 2**48``.
+    grown : GrownBytes, optional
+        Memory whose bytes are kept, and go on behind; empty until `take` gives it back.
+    ahead : float
+        How many times the bytes with this stream all bytes will be, about.
 
     Raises
     ------
@@ -83,6 +87,8 @@ class TokenReader:
         n_ids: int,
         n_escapes: int,
         max_bytes: int,
+        grown: GrownBytes | None = None,
+        ahead: float = 1.0,
     ) -> None: ...
     @property
     def ids(self) -> int:
@@ -106,8 +112,8 @@ class TokenReader:
     def begin(self, offsets: NDArray[Any], width: int) -> None:
         """Begin; `width` is that of packed ids in bits, else 0.
 
-        `offsets`, int32 or int64 of shape (n_values + 1,), has the number of ids of value i at place ``i + 1`` (of int32
-        as uint32). Each is replaced by the end of its value once that is known.
+        `offsets`, int32 or int64 of shape (n_values + 1,), has the number of ids of value i at place ``i + 1`` (of
+        int32 as uint32). Each is replaced by the end of its value once that is known.
         """
 
     def feed(self, block: NDArray[np.uint8], offsets: NDArray[Any]) -> int:
@@ -125,12 +131,32 @@ class TokenReader:
         """Make all values, whose ids are all 0; `offsets` as for `begin`, int64 where 32 bits do not reach."""
 
     def take(self) -> GrownBytes:
-        """Return the bytes of all values, which are the caller's; the reader is done."""
+        """Return the memory with the bytes of all values, which is the caller's; the reader is done."""
 
 class GrownBytes:
-    """Memory that a reader has filled: a writable buffer."""
+    """Memory that grows at its end: a writable buffer.
 
+    Whoever looks at it while it grows goes on with the memory as it was, which is kept until this object dies.
+    """
+
+    def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
+    def extend(self, more: int, ahead: float = 1.0) -> None:
+        """Add bytes, whose contents are undefined.
+
+        Parameters
+        ----------
+        more : int
+        ahead : float
+            How many times the bytes with these all bytes will be, about: room for them is made, a quarter more at most.
+
+        Raises
+        ------
+        MemoryError
+        """
+
+    def fit(self) -> None:
+        """Give back what is not used."""
 
 class BpeModel:
     """The way from bytes to ids (columns.md 13.4).

@@ -7,7 +7,7 @@ blocks of them are tokenized by several threads.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
-from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cython.parallel cimport prange
 from cython.view cimport array
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -172,17 +172,65 @@ cdef class TokenTable:
         free(self.table.entries)
 
 
+cdef int64_t with_slack(int64_t needed, double expected) noexcept nogil:
+    """What to take where `needed` bytes are needed and `expected` seem to be coming: a quarter more at most."""
+    cdef int64_t more = needed // 4
+    if expected < <double> (needed + more):
+        more = max(<int64_t> 0, <int64_t> expected - needed)
+    return needed + more
+
+
 cdef class GrownBytes:
-    """Memory that a reader has filled, as a writable buffer."""
+    """Memory that grows, as a writable buffer; see ``tokens.pyi`` for the contract."""
 
     cdef uint8_t *data
-    cdef Py_ssize_t size
+    cdef Py_ssize_t size, capacity, exports
+    cdef list left  # blocks that were looked at when they would have been moved
 
     def __dealloc__(self):
         PyMem_RawFree(self.data)
 
+    def __len__(self):
+        return self.size
+
     def __getbuffer__(self, Py_buffer *view, int flags):
-        PyBuffer_FillInfo(view, self, self.data, self.size, 0, flags)
+        PyBuffer_FillInfo(view, self, self.data if self.data != NULL else <uint8_t *> self.nothing(), self.size, 0, flags)
+        self.exports += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self.exports -= 1
+
+    cdef void *nothing(self):
+        return &self.size
+
+    cdef int resize(self, Py_ssize_t capacity) except -1:
+        cdef uint8_t *moved
+        cdef GrownBytes old
+        if self.exports and self.data != NULL:
+            old = GrownBytes.__new__(GrownBytes)
+            moved = <uint8_t *> PyMem_RawRealloc(NULL, capacity if capacity else 1)
+            if moved == NULL:
+                raise MemoryError
+            memcpy(moved, self.data, min(self.size, capacity))
+            old.data = self.data
+            self.left = [old] if self.left is None else self.left + [old]
+        else:
+            moved = <uint8_t *> PyMem_RawRealloc(self.data, capacity if capacity else 1)
+            if moved == NULL:
+                raise MemoryError
+        self.data, self.capacity = moved, capacity
+        return 0
+
+    def extend(self, Py_ssize_t more, double ahead=1.0):
+        if more < 0 or more > (1 << 48):
+            raise ValueError("more must be a number of bytes")
+        if self.size + more > self.capacity:
+            self.resize(with_slack(self.size + more, 1.02 * ahead * <double> (self.size + more)))
+        self.size += more
+
+    def fit(self):
+        if self.size < self.capacity and not self.exports:
+            self.resize(self.size)
 
 
 def token_counts(uint32_t[::1] counts not None, int kind, int64_t n_ids):
@@ -199,12 +247,15 @@ cdef class TokenReader:
     cdef TokenTable tokens
     cdef const uint8_t[::1] table
     cdef uint8_t *data
-    cdef int64_t capacity
+    cdef GrownBytes grown
+    cdef int64_t base, capacity
+    cdef double ahead
     cdef bint begun
     cdef readonly int64_t position
 
     def __init__(self, TokenTable tokens not None, int representation, const uint8_t[::1] table not None,
-                 int64_t n_values, int64_t n_ids, int64_t n_escapes, int64_t max_bytes):
+                 int64_t n_values, int64_t n_ids, int64_t n_escapes, int64_t max_bytes, GrownBytes grown=None,
+                 double ahead=1.0):
         cdef token_reader *r = &self.reader
         if not 0 <= representation <= 2 or not 0 <= n_values <= (1 << 40) or not 0 <= n_ids <= (1 << 40) or not 0 <= max_bytes <= (1 << 48) \
                 or not 0 <= n_escapes <= max_bytes or self.data != NULL:
@@ -213,11 +264,15 @@ cdef class TokenReader:
         r.tokens, r.representation = &tokens.table, representation
         r.table, r.n_table = bytes_at(table), table.shape[0] // 2
         r.n_values, r.n_ids, r.n_escapes, r.max_bytes = n_values, n_ids, n_escapes, max_bytes
-        self.data = <uint8_t *> PyMem_RawMalloc(n_escapes if n_escapes else 1)
-        if self.data == NULL:
-            raise MemoryError
-        memset(self.data, 0, n_escapes)
-        self.capacity = n_escapes
+        self.grown, self.ahead = GrownBytes() if grown is None else grown, ahead
+        self.base = self.grown.size
+        if self.base + n_escapes > self.grown.capacity or self.grown.data == NULL or self.grown.exports:
+            self.grown.resize(self.base + n_escapes)
+        # Ours until it is given back: nobody can look at it meanwhile.
+        self.data, self.capacity = self.grown.data, self.grown.capacity - self.base
+        self.grown.data, self.grown.size, self.grown.capacity = NULL, 0, 0
+        if n_escapes:
+            memset(self.data + self.base + self.capacity - n_escapes, 0, n_escapes)
 
     def __dealloc__(self):
         PyMem_RawFree(self.data)
@@ -243,7 +298,7 @@ cdef class TokenReader:
         if self.data == NULL or self.begun or not 0 <= at <= self.reader.n_escapes - n:
             raise ValueError("escape bytes come before the ids, each at its place")
         if n:
-            memcpy(self.data + self.capacity - self.reader.n_escapes + at, &part[0], n)
+            memcpy(self.data + self.base + self.capacity - self.reader.n_escapes + at, &part[0], n)
 
     cdef int offsets_at(self, offset_t[::1] offsets) except -1:
         if self.data == NULL or offsets.shape[0] != self.reader.n_values + 1:
@@ -267,7 +322,7 @@ cdef class TokenReader:
         with nogil:
             while True:
                 code = token_step(&self.reader, &block[0] if n else NULL, n, &at, &offsets[0], offset_t is int64_t,
-                                  self.data, self.capacity)
+                                  self.data + self.base, self.capacity)
                 if code != TOKENS_ROOM or not self.grow():
                     break
         self.position = at
@@ -276,19 +331,17 @@ cdef class TokenReader:
         return code
 
     cdef int grow(self) noexcept nogil:
-        """Make room for what is needed, and for a quarter more if that many bytes seem to be coming."""
+        """Make room for what is needed, and some more if that many bytes seem to be coming."""
         cdef token_reader *r = &self.reader
-        cdef int64_t waiting = r.n_escapes - r.escapes, more = r.needed // 4, room
-        cdef double expected = 1.02 * <double> (r.written + r.window_bytes) * <double> r.n_ids / <double> max(r.ids, 1)
+        cdef int64_t waiting = r.n_escapes - r.escapes, room
+        cdef double expected = <double> (r.written + r.window_bytes) * <double> r.n_ids / <double> max(r.ids, 1)
         cdef uint8_t *grown
-        if expected < <double> (r.needed + more):
-            more = max(<int64_t> 0, <int64_t> expected - r.needed)
-        room = r.needed + more
-        grown = <uint8_t *> PyMem_RawRealloc(self.data, room if room else 1)
+        room = with_slack(self.base + r.needed, 1.02 * self.ahead * (expected + <double> self.base)) - self.base
+        grown = <uint8_t *> PyMem_RawRealloc(self.data, self.base + room if self.base + room else 1)
         if grown == NULL:
             return 0
         if waiting:
-            memmove(grown + room - waiting, grown + self.capacity - waiting, waiting)
+            memmove(grown + self.base + room - waiting, grown + self.base + self.capacity - waiting, waiting)
         self.data, self.capacity = grown, room
         return 1
 
@@ -306,24 +359,22 @@ cdef class TokenReader:
         if offset_t is int32_t:
             if size > 0x7fffffff:
                 raise ValueError("32-bit offsets do not reach over that many bytes")
-        grown = <uint8_t *> PyMem_RawRealloc(self.data, size if size else 1)
+        grown = <uint8_t *> PyMem_RawRealloc(self.data, self.base + size if self.base + size else 1)
         if grown == NULL:
             raise MemoryError
         self.data, self.capacity, self.begun = grown, size, True
         with nogil:
-            token_zeros(r, &offsets[0], offset_t is int64_t, self.data)
+            token_zeros(r, &offsets[0], offset_t is int64_t, self.data + self.base)
 
     def take(self):
-        cdef GrownBytes taken
-        cdef uint8_t *fitting
-        cdef int64_t size = self.reader.written
+        cdef GrownBytes grown = self.grown
         if self.data == NULL:
             raise ValueError("a reader gives its bytes once")
-        taken = GrownBytes.__new__(GrownBytes)
-        fitting = <uint8_t *> PyMem_RawRealloc(self.data, size if size else 1)
-        taken.data, taken.size = fitting if fitting != NULL else self.data, size
-        self.data, self.capacity = NULL, 0
-        return taken
+        if grown.data != NULL:
+            raise ValueError("the memory that was handed in is in use again")
+        grown.data, grown.size, grown.capacity = self.data, self.base + self.reader.written, self.base + self.capacity
+        self.data, self.grown, self.capacity = NULL, None, 0
+        return grown
 
 
 cdef class BpeModel:

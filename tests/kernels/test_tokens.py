@@ -160,6 +160,30 @@ def test_offsets_must_be_wide_before_they_overflow():
     assert offsets.tolist() == [0, 1 << 20, 2099]
 
 
+def test_memory_grows_behind_what_is_there():
+    grown = kernels.GrownBytes()
+    assert (len(grown), bytes(grown)) == (0, b"")
+    grown.extend(3, 10.0)
+    memoryview(grown)[:] = b"abc"
+    offsets = np.array([0, 1], np.int32)
+    reader = kernels.TokenReader(table(), 0, np.empty(0, np.uint8), 1, 1, 0, 9, grown, 2.0)
+    assert len(grown) == 0
+    reader.begin(offsets, 0)
+    assert reader.feed(np.array([2, 0], np.uint8), offsets) == 0
+    assert reader.take() is grown
+    assert bytes(grown) == b"abcbcd"
+    seen = memoryview(grown)
+    grown.extend(1 << 20)
+    assert bytes(seen) == b"abcbcd"  # as it was
+    memoryview(grown)[6:9] = b"xyz"
+    assert bytes(grown)[:9] == b"abcbcdxyz"
+    del seen
+    grown.fit()
+    assert len(grown) == 6 + (1 << 20)
+    with pytest.raises(ValueError):
+        grown.extend(-1)
+
+
 @pytest.mark.parametrize("text", [b"", b"q", b"long token, longer than a word"])
 def test_ids_of_no_bits_are_all_the_first_token(text):
     offsets = np.array([0, 3, 0, 2], np.int64)

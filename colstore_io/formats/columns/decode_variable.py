@@ -18,7 +18,7 @@ from .. import DecodedColumn
 from .chunk import Chunk, ChunkFacts, Place
 from .dictionary import Dictionary
 from .sinks import Regions, Request, Sink, stream_prefix
-from .tags import Type
+from .tags import Encoding, Type
 from .variable import (
     INT32_MAX,
     VariableValues,
@@ -28,7 +28,7 @@ from .variable import (
     variable_column,
 )
 
-__all__ = ["Affix", "DictVariable", "OffsetBytes", "PlainVariable", "Tokenized"]
+__all__ = ["Affix", "DictVariable", "OffsetBytes", "PlainVariable", "Tokenized", "encoded_bytes"]
 
 _WORD = 4
 
@@ -60,6 +60,32 @@ class _Variable(Sink):
         self.place.fail(
             f"the values have more than {self.facts.max_decoded_bytes} bytes together (max_decoded_bytes)"
         )
+
+
+_LONG_AFFIX = 1 << 16
+
+
+def encoded_bytes(chunk: Chunk, n_values: int, place: Place) -> int | None:
+    """Return how many bytes the values of a chunk have, None where that takes more than a look at its beginning."""
+    if chunk.encoding is Encoding.PLAIN:
+        return chunk.raw_length - _WORD * n_values
+    if chunk.encoding is Encoding.OFFSET_BYTES:
+        return chunk.raw_length - _WORD * (1 + n_values)
+    if chunk.encoding is not Encoding.AFFIX or chunk.raw_length < 2 * _WORD:
+        return None
+    n_prefix = int.from_bytes(stream_prefix(chunk, _WORD, place)[:_WORD], "little")
+    if n_prefix > _LONG_AFFIX or chunk.raw_length < 2 * _WORD + n_prefix:
+        return None
+    at = _WORD + n_prefix
+    n_suffix = int.from_bytes(stream_prefix(chunk, at + _WORD, place)[at : at + _WORD], "little")
+    return (
+        chunk.raw_length
+        - 2 * _WORD
+        - n_prefix
+        - n_suffix
+        - _WORD * n_values
+        + n_values * (n_prefix + n_suffix)
+    )
 
 
 class PlainVariable(_Variable):
@@ -266,6 +292,7 @@ class Tokenized(_Variable):
                 facts.n_values,
                 max_bytes=facts.max_decoded_bytes,
                 offsets=self._make_offsets,
+                grown=None if request.room is None else request.room.grown,
             )
         except FormatError as exc:
             place.fail(exc.message)
@@ -287,8 +314,10 @@ class Tokenized(_Variable):
             self.place.fail(exc.message)
 
     def finish(self) -> DecodedColumn:
+        reader = self.reader
+        del self.reader  # which knows this object
         try:
-            self.data = self.reader.finish()
+            self.data = reader.finish()
         except FormatError as exc:
             self.place.fail(exc.message)
         return self.column()

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import FormatError
-from .. import Allocate, DecodedColumn, ReadOptions, ReadyChunk
+from .. import Allocate, DecodedColumn, ReadOptions, ReadyChunk, ValueRoom
 from .chunk import Chunk, ChunkFacts, Place, parse_chunk
 from .decode import ColumnWork, Request
 from .decode_fixed import plain_view
+from .decode_variable import encoded_bytes
 from .fixed_blocks import fixed_blocks
 from .footer import CHUNK_RECORD, Footer, fingerprint_of
 from .pipeline import WORTHWHILE_BYTES, run
@@ -99,7 +100,7 @@ class ColumnsDecoder:
         data: Sequence[memoryview],
         *,
         rows: tuple[int, int] | None = None,
-        out: Sequence[NDArray[Any] | None] | None = None,
+        out: Sequence[NDArray[Any] | ValueRoom | None] | None = None,
         threads: int = 1,
         dictionaries: Collection[int] = (),
         allocate: Allocate | None = None,
@@ -139,7 +140,7 @@ class ColumnsDecoder:
         data: Sequence[memoryview],
         *,
         rows: tuple[int, int] | None,
-        out: Sequence[NDArray[Any] | None] | None,
+        out: Sequence[NDArray[Any] | ValueRoom | None] | None,
         threads: int,
         dictionaries: Collection[int],
         allocate: Allocate | None,
@@ -153,10 +154,12 @@ class ColumnsDecoder:
             place = self.place(segment, column)
             facts = self.facts(segment, column)
             chunk = parse_chunk(memoryview(data[number]), facts, place)
+            given = None if out is None else out[number]
             request = Request(
                 start,
                 stop,
-                out=None if out is None else out[number],
+                out=given if isinstance(given, np.ndarray) else None,
+                room=None if isinstance(given, np.ndarray) else given,
                 dictionary=column in dictionaries,
                 text=self.options.errors == "strict",
                 allocate=allocate,
@@ -188,6 +191,16 @@ class ColumnsDecoder:
             blocks.read,
             plain_view(chunk, facts.type),
         )
+
+    def value_bytes(self, segment: int, column: int, data: memoryview) -> int | None:
+        """Return how many bytes the values of a column have; see `JoiningDecoder`."""
+        facts, place = self.facts(segment, column), self.place(segment, column)
+        try:
+            chunk = parse_chunk(data, facts, place)
+            size = encoded_bytes(chunk, facts.n_values, place)
+        except FormatError:
+            return None
+        return size if size is not None and 0 <= size <= facts.max_decoded_bytes else None
 
     def select(self, low: int, high: int, columns: Sequence[int]) -> ColumnsDecoder:
         """Return the decoder of segments [low, high) and `columns`; see `Decoder.select`."""

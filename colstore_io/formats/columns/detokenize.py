@@ -49,6 +49,8 @@ class TokenizedReader:
     offsets : callable
         ``offsets(wide)`` returns a new array of shape (n_expected + 1,): int32, or int64 where values have more than
         2^31 - 1 bytes together. Called once, and once more in that case.
+    grown : (GrownBytes, float), optional
+        Memory that the values go behind, and how many times all its bytes will be those with these values, about.
 
     Attributes
     ----------
@@ -75,6 +77,7 @@ class TokenizedReader:
         *,
         max_bytes: int,
         offsets: Callable[[bool], NDArray[Any]],
+        grown: tuple[kernels.GrownBytes, float] | None = None,
     ) -> None:
         if size < _HEADER.size:
             raise FormatError(
@@ -109,8 +112,19 @@ class TokenizedReader:
         self._counts: NDArray[np.uint32] = self.offsets[1:].view(np.uint32)
         self._table = np.empty(2 * n_table if representation else 0, np.uint8)  # raw ids have no use for one
         self._regions = Regions([(_HEADER.size, self._table), (table_end, self._counts.view(np.uint8))])
+        self._alone = grown is None
+        memory, ahead = (kernels.GrownBytes(), 1.0) if grown is None else grown
+        self._skip = len(memory)
         self._reader = kernels.TokenReader(
-            tokenizer.table, representation, self._table, n_values, n_ids, n_escapes, self._max_bytes
+            tokenizer.table,
+            representation,
+            self._table,
+            n_values,
+            n_ids,
+            n_escapes,
+            self._max_bytes,
+            memory,
+            ahead,
         )
         self._begun = self._zeros = False
         self._kept: tuple[Any, int] | None = None
@@ -153,7 +167,10 @@ class TokenizedReader:
             raise FormatError("id stream ends too early")
         if reader.escapes != n_escapes:
             raise FormatError(f"{reader.escapes} ids take an escape byte, but there are {n_escapes}")
-        return np.frombuffer(reader.take(), np.uint8)
+        grown = reader.take()
+        if self._alone:
+            grown.fit()
+        return np.frombuffer(memoryview(grown), np.uint8)[self._skip :]
 
     def _take(self, raw: Any, at: int) -> None:
         self._regions.put(raw, at)
