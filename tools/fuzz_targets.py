@@ -362,12 +362,33 @@ def _chunk_streams(file: bytes) -> Iterator[bytes]:
 
 
 def _tokenized_stream(data: bytes) -> None:
-    from colstore_io.formats.columns.tokenized import decode_tokenized
+    """As one block, and in blocks of a few bytes: the verdict and the values must be the same."""
+    from colstore_io.formats.columns.detokenize import HEADER_BYTES, TokenizedReader, decode_tokenized
 
-    if len(data) >= 2:
-        decode_tokenized(
-            memoryview(data)[2:], _tokenizer(), int.from_bytes(data[:2], "little"), max_bytes=1 << 22
-        )
+    if len(data) < 2:
+        return
+    stream, n = memoryview(data)[2:], int.from_bytes(data[:2], "little")
+
+    def in_blocks(size: int) -> tuple[Any, Any]:
+        reader = TokenizedReader(
+            bytes(stream[:HEADER_BYTES]), len(stream), _tokenizer(), n, max_bytes=1 << 22,
+            offsets=lambda wide: np.empty(n + 1, np.int64 if wide else np.int32),
+        )  # fmt: skip
+        starts = range(0, len(stream), size)
+        for number in reader.order(starts):
+            reader.feed(stream[starts[number] : starts[number] + size], starts[number])
+        found = reader.finish()
+        return reader.offsets.tolist(), bytes(found)
+
+    try:
+        offsets, found = decode_tokenized(stream, _tokenizer(), n, max_bytes=1 << 22)
+    except ColstoreError:
+        try:
+            in_blocks(1 + len(data) % 13)
+        except ColstoreError:
+            raise
+        raise AssertionError("blocks are read, the whole is refused") from None
+    assert in_blocks(1 + len(data) % 13) == (offsets.tolist(), bytes(found))
 
 
 def _tokenized_streams() -> list[bytes]:
@@ -578,6 +599,35 @@ def _codec_columns() -> list[bytes]:
             values = generator.integers(0, 2 if dtype == "?" else high, rows).astype(dtype)
             seeds.append(bytes([number]) + rows.to_bytes(2, "little") + column_codec.encode(values))
     return seeds
+
+
+def _opened_by_path(data: bytes) -> None:
+    """A file opened by one call is what the long road sees; what that refuses is not opened."""
+    from colstore_io.formats import READ_DEFAULTS
+    from colstore_io.formats.columns import FORMAT
+    from colstore_io.formats.columns.opened import open_local
+    from colstore_io.storage import LocalOptions, open_file
+
+    with tempfile.NamedTemporaryFile(dir=_folder(), suffix=".abcd") as file:
+        file.write(data)
+        file.flush()
+        found = open_local(file.name, file.name, READ_DEFAULTS, LocalOptions())
+    if found is None:
+        return
+    try:
+        (meta,) = FORMAT.read_metadata([open_file(data)[0]], [memoryview(data)])
+    except ColstoreError as exc:
+        raise AssertionError(f"opened, but {exc}") from None
+    assert found.schema == meta.schema
+    assert found.n_rows == meta.n_rows
+    opened, own = found.settle()
+    opened.close()
+    assert own.decoder is not None
+    assert meta.decoder is not None
+    assert own.fingerprint == meta.fingerprint
+    assert own.body_start.tolist() == meta.body_start.tolist()
+    assert own.decoder.start.tolist() == meta.decoder.start.tolist()  # type: ignore[attr-defined]
+    assert own.decoder.chunks.tobytes() == meta.decoder.chunks.tobytes()  # type: ignore[attr-defined]
 
 
 def _read_ids(representation: int, width: int, stream: Any, table: Any, places: Any) -> None:
@@ -797,6 +847,7 @@ TARGETS: dict[str, Target] = {
     "cstore": Target(_read_file, lambda: list(_cstore_files()), _repair_cstore, cost=20),
     "cstore_verify": Target(_verify_file, lambda: list(_cstore_files()), _repair_cstore, cost=20),
     "columns": Target(_read_file, lambda: list(_columns_files()), cost=20),
+    "columns_path": Target(_opened_by_path, lambda: list(_columns_files())),
     "columns_verify": Target(_verify_file, lambda: list(_columns_files()), cost=20),
     "gob_footer": Target(_gob_footer, _footers),
     "stream": Target(_stream, _streams),

@@ -134,7 +134,7 @@ class TokenizedReader:
         numbers = list(range(len(starts)))
         if not self._n_escapes:
             return numbers
-        border = max(0, bisect_right(starts, self._ids_stop - 1) - 1)
+        border = bisect_right(starts, self._ids_stop) - 1  # the block with the first escape byte
         return numbers[border:] + numbers[:border]
 
     def target(self, at: int, n: int) -> NDArray[np.uint8] | None:
