@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["ColumnsDecoder", "decoder_of"]
 
 _OFFSET_BYTES = 4
+_TYPES = {int(kind): kind for kind in Type}
+_NULL_COUNT, _ENCODING, _CODEC = (
+    list(CHUNK_RECORD.names or ()).index(n) for n in ("null_count", "encoding", "codec")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,19 +235,21 @@ class ColumnsDecoder:
     def place(self, segment: int, column: int) -> Place:
         """Where a chunk is, for messages."""
         return Place(
-            self.path, self.first_group + segment, self.names[column], int(self.start[segment, column])
+            self.path, self.first_group + segment, self.names[column], self.start.item(segment, column)
         )
 
     def facts(self, segment: int, column: int) -> ChunkFacts:
         """What the footer says about a chunk."""
-        chunk = self.chunks[segment, column]
+        chunk = self.chunks.item(
+            segment, column
+        )  # a tuple at once: each field of a record would cost as much
         return ChunkFacts(
-            Type(int(self.types[column])),
-            bool(self.nullable[column]),
-            int(self.n_rows[segment]),
-            int(chunk["null_count"]),
-            int(chunk["encoding"]),
-            int(chunk["codec"]),
+            _TYPES[self.types.item(column)],
+            self.nullable.item(column),
+            self.n_rows.item(segment),
+            chunk[_NULL_COUNT],
+            chunk[_ENCODING],
+            chunk[_CODEC],
             self.options.max_decoded_bytes,
         )
 
@@ -260,8 +266,10 @@ class ColumnsDecoder:
         return sizes + (self.nullable & fixed)
 
     def _tokenizer(self, segment: int, column: int, chunk: Chunk, place: Place) -> Tokenizer | None:
+        if chunk.encoding is not Encoding.TOKENIZED:
+            return None
         number = int(self.chunks[segment, column]["tokenizer"])
-        if chunk.encoding is not Encoding.TOKENIZED or number == 0:
+        if number == 0:
             return None
         from .tokenizer import default_registry
 
