@@ -29,6 +29,7 @@ FAMILIES = {
     "shards": "Many equal files as one table",
     "shards_irregular": "Many unequal files as one table",
     "cold": "Files that are not in the page cache",
+    "small_memory": "A file four times the memory that there is",
     "memory": "Peak of memory",
     "open": "Opening",
     "import": "Importing, in fresh processes",

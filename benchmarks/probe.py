@@ -16,26 +16,51 @@ import subprocess
 import sys
 import time
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from confined import Group, confined
 
 __all__ = ["Probe", "checksum", "drop_cache", "run_probe"]
 
 Probe = dict[str, Any]
 """What a child does: ``system``, ``path``, ``column``, ``small`` and ``small_rows`` (another file of that system),
-``cold`` (drop the file from the page cache first), ``memory`` (sample the peak), and ``key``: a .npy file of row
-numbers or of a mask, None to read everything."""
+``cold`` (drop the file from the page cache first), ``memory`` (sample the peak), ``confined`` (how many bytes of
+memory the read may take, pages of the file among them; None for all there is), ``pieces`` (read everything in pieces
+of so many rows, each forgotten for the next; 0 in one) and ``key``: a .npy file of row numbers or of a mask, None to
+read everything."""
 
 
 def checksum(result: Any) -> int:
-    """Return the CRC of an array, or of a dict of arrays by name."""
+    """Return the CRC of an array, or of a dict of arrays by name; of pieces, the CRC of theirs."""
+    if isinstance(result, list):
+        return zlib.crc32(np.array(result, "u8").tobytes())
     arrays = [result[name] for name in sorted(result)] if isinstance(result, dict) else [result]
     crc = 0
     for array in arrays:
         crc = zlib.crc32(memoryview(np.ascontiguousarray(array)).cast("B"), crc)
     return crc
+
+
+def nbytes(result: Any) -> int:
+    """Return the bytes of what `checksum` takes; pieces are gone by then."""
+    if isinstance(result, list):
+        return 0
+    return int(sum(v.nbytes for v in result.values()) if isinstance(result, dict) else result.nbytes)
+
+
+def pieces(n: int, rows: int) -> Iterator[slice]:
+    """Return `n` rows in pieces of `rows`."""
+    return (slice(begin, min(begin + rows, n)) for begin in range(0, n, rows))
+
+
+def piece_sum(columns: Any) -> int:
+    """Return a cheap sum of a piece, to compare: reading is what is timed."""
+    return int(
+        sum(int(values.view(f"u{values.itemsize}").sum(dtype="u8")) for values in columns.values()) % 2**64
+    )
 
 
 def files_of(path: str) -> list[Path]:
@@ -89,6 +114,12 @@ def _child(probe: Probe) -> None:
         handle = system.open(path)
         if key is not None:
             return system.rows(handle, key, probe["column"])
+        if probe["pieces"]:
+            rows = probe["small_rows"] if path == probe["small"] else probe["rows"]
+            return [
+                piece_sum((system.rows_many or system.raw_rows)(handle, piece, probe["columns"]))
+                for piece in pieces(rows, probe["pieces"])
+            ]
         return (system.read_all or system.raw_read)(handle)
 
     # Once on a small file: what a library imports or starts on first use is not the read.
@@ -101,8 +132,7 @@ def _child(probe: Probe) -> None:
     begin = time.perf_counter()
     result = read(probe["path"], key)
     seconds = time.perf_counter() - begin
-    size = sum(v.nbytes for v in result.values()) if isinstance(result, dict) else result.nbytes
-    print(json.dumps({"seconds": seconds, "bytes": size}), flush=True)
+    print(json.dumps({"seconds": seconds, "bytes": nbytes(result)}), flush=True)
     sys.stdin.readline()
     print(checksum(result), flush=True)
 
@@ -131,11 +161,20 @@ def run_probe(probe: Probe, want: int) -> dict[str, float]:
     RuntimeError
         If the child failed.
     """
+    if probe["confined"] is None:
+        return _watch(probe, want, None)
+    with confined(probe["confined"]) as group:
+        return _watch(probe, want, group)
+
+
+def _watch(probe: Probe, want: int, group: Group | None) -> dict[str, float]:
     command = [sys.executable, "-W", "ignore", __file__, json.dumps(probe)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, bufsize=1, **pipes) as child:  # type: ignore[call-overload]
         if child.stdout.readline() != "ready\n":
             raise RuntimeError(child.stderr.read().strip().splitlines()[-1])
+        if group is not None:
+            group.add(child.pid)
         before = peak = _anonymous_bytes(child.pid)
         child.stdin.write("go\n")
         child.stdin.flush()
@@ -150,7 +189,7 @@ def run_probe(probe: Probe, want: int) -> dict[str, float]:
         crc = int(child.stdout.readline())
     assert crc == want, "values differ"
     told = json.loads(line)
-    return {"seconds": told["seconds"], "peak": (peak - before) / told["bytes"]}
+    return {"seconds": told["seconds"], "peak": (peak - before) / max(1, told["bytes"])}
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ class System:
     read_all_out: Any = None
     mean: Any = None
     raw_read: Any = None
+    raw_rows: Any = None
     encode: Any = None
     open_encoded: Any = None
     read_encoded: Any = None
@@ -363,6 +364,19 @@ class RawFile(System):
             view = memoryview(values).cast("B")
             while len(view):
                 view = view[file.readinto(view) :]
+        return found
+
+    def raw_rows(self, handle: Any, key: slice, names: list[str]) -> Any:
+        file, columns = handle
+        found, begin = {}, 0
+        for name, (dtype, n) in columns.items():
+            if name in names:
+                found[name] = np.empty(key.stop - key.start, dtype)
+                file.seek(begin + key.start * np.dtype(dtype).itemsize)
+                view = memoryview(found[name]).cast("B")
+                while len(view):
+                    view = view[file.readinto(view) :]
+            begin += n * np.dtype(dtype).itemsize
         return found
 
 

@@ -16,10 +16,11 @@ from typing import Any
 import columns_tables
 import numpy as np
 from colbin_family import colbin_workloads
+from confined import available
 from grid_family import GOALS, PEERS, GridData, GridWorkload, grid_workloads
 from limits import Outputs, compiled_rows, has_compiled_rows, known_rows, numpy_rows
 from measure import Job
-from probe import checksum, run_probe
+from probe import checksum, piece_sum, pieces, run_probe
 from systems import Columns, System
 
 __all__ = ["WORKLOADS", "Bench", "Workload"]
@@ -27,6 +28,7 @@ __all__ = ["WORKLOADS", "Bench", "Workload"]
 
 SMALL_ROWS = 1000
 MANY_POINTS = 2_000_000
+PIECE_ROWS = 1 << 18
 
 
 def make_columns(n: int, seed: int = 0) -> dict[str, np.ndarray]:
@@ -168,6 +170,15 @@ class Bench:
     def encoded_file(self, system: System, name: str) -> str:
         path = self.scratch(f"{name}_{system.name}{system.encoded_suffix}")
         return self._made(path, lambda p: Path(p).write_bytes(self.encoded(system, name)))
+
+    @cached_property
+    def piece_checksum(self) -> int:
+        return checksum(
+            [
+                piece_sum({name: values[piece] for name, values in self.columns.items()})
+                for piece in pieces(self.n, PIECE_ROWS)
+            ]
+        )
 
     @cached_property
     def checksum(self) -> int:
@@ -423,15 +434,19 @@ add("open_shards", "open", "open_many", "shard_paths", _opened)
 add("open_1000_shards", "open", "open_many", "thousand_paths", _opened)
 
 
-def _probed(key_name: str, key: Key, what: str, **flags: Any) -> Callable[[System, str, Bench], float]:
+def _probed(
+    key_name: str, key: Key, what: str, limit: Any = None, **flags: Any
+) -> Callable[[System, str, Bench], float]:
     """Return the call of a workload that is measured in a fresh process (see probe.py)."""
 
     def call(system: System, path: str, b: Bench) -> float:
         rows = key(b)
         probe = {"system": system.name, "path": path, "column": "a", "cold": False, "memory": False, **flags}
         probe |= {"small": b.small_file(system, system), "small_rows": min(SMALL_ROWS, b.n)}
+        probe |= {"confined": None, "pieces": 0} | ({} if limit is None else limit(b))
         probe["key"] = None if rows is None else b.key_file(key_name, rows)
-        return run_probe(probe, b.checksum if rows is None else checksum(b.columns["a"][rows]))[what]
+        want = b.piece_checksum if probe["pieces"] else b.checksum if rows is None else None
+        return run_probe(probe, checksum(b.columns["a"][rows]) if want is None else want)[what]
 
     return call
 
@@ -443,6 +458,33 @@ def _add_probed(name: str, group: str, needs: str, call: Any, **more: Any) -> No
 _add_probed("cold_read_all", "cold", "read_all", _probed("", lambda b: None, "seconds", cold=True))
 _add_probed("cold_raw", "cold", "raw_read", _probed("", lambda b: None, "seconds", cold=True))
 _add_probed("cold_gather_1000", "cold", "rows", _probed("few", lambda b: b.small_index, "seconds", cold=True))
+
+
+def _small_memory(b: Bench) -> dict[str, Any]:
+    """Return how a probe is held to a quarter of the bytes of the table."""
+    if not available():
+        raise RuntimeError("no control group of memory can be made here")
+    return {"confined": max(24 << 20, b.n * 50 // 4), "rows": b.n, "columns": b.names}
+
+
+_add_probed(
+    "small_memory_read_all",
+    "small_memory",
+    "rows_many",
+    _probed("", lambda b: None, "seconds", lambda b: _small_memory(b) | {"pieces": PIECE_ROWS}, cold=True),
+)
+_add_probed(
+    "small_memory_raw",
+    "small_memory",
+    "raw_rows",
+    _probed("", lambda b: None, "seconds", lambda b: _small_memory(b) | {"pieces": PIECE_ROWS}, cold=True),
+)
+_add_probed(
+    "small_memory_gather_1000",
+    "small_memory",
+    "rows",
+    _probed("few", lambda b: b.small_index, "seconds", _small_memory, cold=True),
+)
 _add_probed(
     "memory_mask_50",
     "memory",

@@ -5,9 +5,9 @@ MiB, whether the selection needs that or not. Here the selection says which page
 
 * scattered rows: the pages are asked for one by one, in one call for a thousand of them. 1000 rows of a cold 200 MB
   column take 18 ms instead of 262 (63 with ``MADV_RANDOM`` alone, which adds nothing to this);
-* long ranges: left to the read-ahead of the system (a cold read of everything then takes 0.9 to 1.3 times as long as
-  reading the raw file), unless a setting or calibration says to have them read and mapped piece by piece just before
-  they are copied (`tuning.populate_policy`).
+* long ranges: read past the mapping, straight into the result (`streaming`), where segments are long enough, else
+  left to the read-ahead of the system, unless a setting or calibration says to have them read and mapped piece by piece
+  just before they are copied (`tuning.populate_policy`).
 
 ``MADV_SEQUENTIAL`` is never used: it made a cold read 30 times slower (performance.md section 5). Data in memory pays a
 look at a few pages, and only for reads that are long, or scattered over a large column.
@@ -23,14 +23,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import config, tuning
+from . import config, streaming, tuning
 from .dataset import Source
 from .plan import Part
 from .segments import Segments, distinct
 from .selection import Index, Mask, Range, RowSelection
 from .storage import LocalFile, paging
 
-__all__ = ["Runs", "byte_runs", "page_runs", "row_runs", "steps", "suspect"]
+__all__ = ["Runs", "byte_runs", "page_runs", "read_past_mapping", "row_runs", "steps", "suspect"]
 
 LONG_BYTES = 4 << 20
 """Shorter ranges are left to page faults: one read-ahead brings most of them."""
@@ -238,6 +238,15 @@ def _looks_resident(source: Source, rows: RowSelection, parts: tuple[Part, ...])
 # Bringing it in
 
 
+def read_past_mapping(
+    source: Source, rows: Range, parts: tuple[Part, ...], targets: Sequence[NDArray[np.generic]]
+) -> bool:
+    """Read a cold range from its files into `targets` where that is the policy; see `streaming.read_range`."""
+    if rows.step != 1 or tuning.populate_policy() != "read":
+        return False
+    return streaming.read_range(source, rows, parts, targets)
+
+
 def steps(
     source: Source, rows: RowSelection, parts: tuple[Part, ...]
 ) -> Iterator[tuple[RowSelection, slice]]:
@@ -287,6 +296,9 @@ def _range_steps(
     source: Source, rows: Range, parts: tuple[Part, ...], itemsize: NDArray[np.int64]
 ) -> Iterator[tuple[RowSelection, slice]]:
     policy = tuning.populate_policy()
+    if policy == "read":  # its segments are too short for calls of their own
+        yield rows, slice(None)
+        return
     step = max(1, PIECE_BYTES // int(itemsize.sum()))
     ahead = rows.start  # rows before this one have been asked for
     for first in range(0, rows.count, step):

@@ -48,7 +48,7 @@ MADVISE_VALUES = ("normal", "sequential", "random", "willneed", "dontneed")
 BACKENDS = ("cpp", "numpy")
 WRITE_METHODS = ("auto", "pwrite", "mmap")
 NUMA_POLICIES = ("auto", "interleave", "local")
-POPULATE_POLICIES = ("auto", "populate", "willneed", "none")
+POPULATE_POLICIES = ("auto", "read", "populate", "willneed", "none")
 MAX_PREFETCH_DISTANCE = 16384
 DEFAULT_PREFETCH_DISTANCE = 96
 """Elements of look-ahead into L2; 64 to 256 measured alike (performance.md section 1)."""
@@ -80,7 +80,7 @@ class _Settings:
     preview_memory_limit: int = 256 << 20
     write_method: Literal["auto", "pwrite", "mmap"] = "auto"
     numa_policy: Literal["auto", "interleave", "local"] = "auto"
-    populate_policy: Literal["auto", "populate", "willneed", "none"] = "auto"
+    populate_policy: Literal["auto", "read", "populate", "willneed", "none"] = "auto"
 
 
 _settings = _Settings()
@@ -292,21 +292,23 @@ def set_numa_policy(value: Literal["auto", "interleave", "local"]) -> None:
     _settings.numa_policy = value
 
 
-def get_populate_policy() -> Literal["auto", "populate", "willneed", "none"]:
+def get_populate_policy() -> Literal["auto", "read", "populate", "willneed", "none"]:
     """Return how reads over mappings bring in data that is not in memory."""
     return _settings.populate_policy
 
 
-def set_populate_policy(value: Literal["auto", "populate", "willneed", "none"]) -> None:
+def set_populate_policy(value: Literal["auto", "read", "populate", "willneed", "none"]) -> None:
     """Set how reads over mappings bring in data that is not in memory. Results do not depend on it.
 
     Parameters
     ----------
-    value : {"auto", "populate", "willneed", "none"}
-        For long ranges: ``"populate"`` has the pages read and mapped piece by piece before they are copied (Linux 5.14
-        and later, else as ``"willneed"``), ``"willneed"`` asks for them ahead of the copy, ``"none"`` leaves them to
-        the read-ahead of the system, and ``"auto"`` is what calibration found best, or ``"none"`` where nothing was
-        calibrated. Scattered rows are asked for page by page unless this is explicitly ``"none"``.
+    value : {"auto", "read", "populate", "willneed", "none"}
+        For long ranges: ``"read"`` reads them from the file into the result, past the mapping (where each column of a
+        segment has 256 KiB or more, else as ``"none"``), ``"populate"`` has the pages read and mapped piece by piece
+        before they are copied (Linux 5.14 and later, else as ``"willneed"``), ``"willneed"`` asks for them ahead of
+        the copy, ``"none"`` leaves them to the read-ahead of the system, and ``"auto"`` is what calibration found
+        best, or ``"read"`` where nothing was calibrated. Scattered rows are asked for page by page unless this is
+        explicitly ``"none"``.
     """
     if value not in POPULATE_POLICIES:
         raise ValueError(f"populate_policy must be one of {', '.join(POPULATE_POLICIES)}, got {value!r}")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import buffers, cold, threads, tuning
+from . import buffers, cold, streaming, threads, tuning
 from .dataset import QUICK_ROWS, Source
 from .decoding import read_columns
 from .fields import native
@@ -132,13 +132,14 @@ def read(
         else:
             source.check_sizes()
         table = source.table(parts)
-        if cold.suspect(source, rows, parts):
+        if not cold.suspect(source, rows, parts):
+            _run(source, table, rows, offsets, targets)
+        elif not (isinstance(rows, Range) and cold.read_past_mapping(source, rows, parts, targets)):
             for piece, place in cold.steps(source, rows, parts):
                 _run(source, table, piece, offsets, [target[place] for target in targets])
-        else:
-            _run(source, table, rows, offsets, targets)
     elif isinstance(rows, Range) and rows.step == 1:
-        _read_long_range(source, rows, parts, targets)
+        if not streaming.read_range(source, rows, parts, targets):
+            _read_long_range(source, rows, parts, targets)
     else:
         positions = rows.positions(source.n_rows)
         _run(source, *_fetch(source, positions, parts), None, targets)

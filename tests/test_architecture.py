@@ -19,7 +19,7 @@ FLOORS = [
     ("segments", "selection"),
     ("predicate", "ingest", "writing"),
     ("chunk_cache", "plan", "dataset", "opening", "messageruns"),
-    ("cold", "decoding", "gather", "grid", "joining", "materialise", "ranges", "ready", "reductions"),
+    ("cold", "decoding", "gather", "grid", "joining", "materialise", "ranges", "ready", "reductions", "streaming"),
     ("rows", "convert", "convert_pandas", "feeding", "layouts", "plain", "preview"),
     ("column", "views", "tables"),
     ("api", "colbin"),

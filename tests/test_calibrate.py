@@ -162,7 +162,7 @@ def test_results_are_used_at_once_and_kept():
     assert results["threads"].value == 1
     assert results["prefetch"].value == dict.fromkeys(tuning.REGIMES, 0)
     assert config.get_gather_thread_cap() == 1
-    assert results["populate"].value == "none"
+    assert results["populate"].value == "read"
     assert config.get_populate_policy() == "auto"
     for target, result in results.items():
         known = tuning.inspect(target)

@@ -48,6 +48,7 @@ KERNELS = (
     *("lzw_decode", "lzw_encode", "packed5", "token_decode", "token_encode", "token_ids"),
     *("column_decode", "column_encode"),
     *("rows_read", "rows_write", "messages_read", "messages_write", "table_text"),
+    "fixed_text",
 )
 PATHS = ("portable", "avx2")
 NO_SUCH_PATH = 3

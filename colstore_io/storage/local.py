@@ -239,12 +239,43 @@ class LocalFile(ByteFile):
         data = _pread(descriptor.fd, offset, length, self.spelling)
         self.io.add(requests=1, bytes=length, seconds=time.perf_counter() - begin)
         if len(data) != length:
-            raise TruncatedFileError(
-                f"the file was cut short: {len(data)} of {length} bytes are left here. Restore it and open it again.",
-                path=self.spelling,
-                offset=offset,
-            )
+            raise self._cut_short(len(data), length, offset)
         return memoryview(data)
+
+    def read_into(self, offset: int, target: memoryview) -> None:
+        """Fill `target`, writable bytes, from `offset` on.
+
+        Raises
+        ------
+        TruncatedFileError, StaleDatasetError, StorageError
+            As `read` does; part of `target` may be written by then.
+        """
+        self._check_range(offset, len(target))
+        descriptor = self._open()
+        begin = time.perf_counter()
+        done, length = 0, len(target)
+        try:
+            while done < length:
+                count = os.preadv(descriptor.fd, [target[done : done + _MAX_READ]], offset + done)
+                if not count:
+                    raise self._cut_short(done, length, offset)
+                done += count
+        except OSError as exc:
+            raise StorageError(f"cannot read {self.spelling}: {exc.strerror or exc}") from exc
+        self.io.add(requests=1, bytes=length, seconds=time.perf_counter() - begin)
+
+    def will_read(self, offset: int, length: int) -> None:
+        """Have bytes read in the background, where the system can be asked for that."""
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self._open().fd, offset, length, os.POSIX_FADV_WILLNEED)
+
+    def _cut_short(self, done: int, length: int, offset: int) -> TruncatedFileError:
+        return TruncatedFileError(
+            f"the file was cut short: {done} of {length} bytes are left here. Restore it and open it again.",
+            path=self.spelling,
+            offset=offset,
+        )
 
     def map(self, end: int) -> NDArray[np.uint8] | None:
         if not self._options.mmap:

@@ -119,15 +119,36 @@ def memory_limit() -> int:
     """Return the bytes that may be brought in at once: a quarter of what machine and control group have left."""
     available = _field("/proc/meminfo", "MemAvailable:")
     left = [64 << 20] if available is None else [available << 10]
+    for folder, limit, used in _memory_groups():
+        try:
+            with open(f"{folder}/{limit}", encoding="ascii") as handle:
+                most = int(handle.read())  # "max" is a ValueError
+            with open(f"{folder}/{used}", encoding="ascii") as handle:
+                # Page cache of earlier reads counts as used, yet gives way: no less than a quarter is left.
+                left.append(max(most - int(handle.read()), most // 4))
+        except (OSError, ValueError):
+            continue
+    return min(left) // 4
+
+
+def _memory_groups() -> list[tuple[str, str, str]]:
+    """Return the control groups that may hold this process's memory: folder, file of the limit, file of the use.
+
+    A container often sees its own group at the root, so that is asked too.
+    """
+    v1, v2 = ("memory.limit_in_bytes", "memory.usage_in_bytes"), ("memory.max", "memory.current")
+    groups = [("/sys/fs/cgroup", *v2), ("/sys/fs/cgroup/memory", *v1)]
     try:
-        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as handle:
-            most = int(handle.read())  # "max" is a ValueError
-        with open("/sys/fs/cgroup/memory.current", encoding="ascii") as handle:
-            # Page cache of earlier reads counts as used, yet gives way: no less than a quarter is left.
-            left.append(max(most - int(handle.read()), most // 4))
+        with open("/proc/self/cgroup", encoding="ascii", errors="replace") as handle:
+            for line in handle:
+                _, controllers, path = line.rstrip("\n").split(":", 2)
+                if not controllers:
+                    groups.append((f"/sys/fs/cgroup{path}", *v2))
+                elif "memory" in controllers.split(","):
+                    groups.append((f"/sys/fs/cgroup/memory{path}", *v1))
     except (OSError, ValueError):
         pass
-    return min(left) // 4
+    return groups
 
 
 def _field(path: str, name: str) -> int | None:

@@ -33,6 +33,7 @@ typedef struct {
   int threads, isa, failed;
   struct encoded_parts *encoded; /* of kernels of encoded formats */
   struct grid_parts *grid;
+  struct text_parts *text;
 } work;
 
 static uint64_t seed = 88172645463325252u;
@@ -238,6 +239,7 @@ static int wrong_records(const work *w) {
 #include "driver_encoded.h"
 #include "driver_grid.h"
 #include "driver_records.h"
+#include "driver_text.h"
 /* After the kernels that it damages. */
 #include "driver_damaged.h"
 
@@ -297,6 +299,7 @@ static const kernel KERNELS[] = {
     {"table_text", 0, 0, 0, table_text_run, wrong_texts, k4_records_of_parts},
     {"grid_points", 0, 0, 0, grid_points_run, wrong_points, make_grid},
     {"grid_boxes", 0, 0, 0, grid_boxes_run, wrong_boxes, make_grid},
+    {"fixed_text", 0, 0, 0, fixed_text_run, wrong_utf8, make_text},
     {"damaged", 0, 0, 0, damaged_run, nothing_wrong, prefixed_stream_of_parts},
     {"damaged_records", 0, 0, 0, damaged_records_run, nothing_wrong, k4_records_of_parts},
 };
