@@ -36,7 +36,7 @@ class Joiner:
     Parameters
     ----------
     rows : sequence of int
-        Of each segment.
+        Of each segment; at least one.
     sizes : sequence of int, optional
         Bytes of the values of each. Without them segments must be decoded in order, one at a time.
     allocate : callable, optional
@@ -135,7 +135,8 @@ class _Room:
         joiner = self._joiner
         if not joiner.ordered:
             return None
-        return joiner.grown, joiner.n_rows / max(1, sum(joiner.rows[: self._number + 1]))
+        rows = joiner._first_slot[self._number + 1] - self._number - 1  # up to the end of this segment
+        return joiner.grown, joiner.n_rows / max(1, rows)
 
     def offsets(self, size: int) -> NDArray[Any]:
         joiner, number = self._joiner, self._number
