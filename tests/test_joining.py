@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import colstore_io as cs
@@ -33,6 +33,7 @@ def fill(room, values):
 
 
 @given(segments, st.booleans(), st.randoms(use_true_random=False))
+@settings(deadline=None)
 def test_segments_become_one_array(parts, ordered, random):
     sizes = [sum(len(value or b"") for value in values) for values in parts]
     joiner = Joiner([len(values) for values in parts], None if ordered else sizes)
