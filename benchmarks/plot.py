@@ -1,4 +1,4 @@
-"""Make docs/performance.md and its plots from the recorded results.
+"""Make docs/performance.md and its plots from the recorded results, and the numbers that other pages quote (quoted.py).
 
     python benchmarks/plot.py                              # benchmarks/results.json -> docs/
     python benchmarks/plot.py --results r.json --docs DIR
@@ -18,6 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import quoted
 import report
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -76,6 +77,7 @@ COLOURS = {  # Okabe-Ito, told apart by colour-blind readers too; limits are hol
     "limit": "#000000",
     "limit_c": "#000000",
     "limit_map": "#000000",
+    "limit_xarray": "#000000",
 }
 LABELS = {
     "ours": "colstore_io",
@@ -84,6 +86,7 @@ LABELS = {
     "ours_samefile": "colstore_io on colstore's file",
     "colstore": "colstore 0.5.1",
     "limit_map": "limit_map: addresses known",
+    "limit_xarray": "limit_xarray: an engine that does nothing",
 }
 LEFT, WIDTH, LINE, TOP, BOTTOM, RIGHT = 250, 520, 24, 56, 40, 30
 
@@ -100,6 +103,8 @@ bytes a row; gathers take a fifth of the rows. Ratios carry over between machine
 * `limit_c`: the same, compiled, with all cores and prefetches ([limits.c](../benchmarks/limits.c)).
 * `limit_map`: of gathers, a compiled loop over addresses in our own mapped file that were worked out beforehand: what
   is left when finding a row costs nothing, so what the layout and the pages of the file themselves cost.
+* `limit_xarray`: what xarray and Dask themselves take, with an engine that has all values in memory and hands out
+  views of them ([xarray_limit.py](../benchmarks/xarray_limit.py)). No engine opens faster, or reads one point faster.
 * `ours_samefile`: this library on the files that colstore wrote: reading apart from the writer's page layout.
 * `colstore`: version 0.5.1 with its cap on threads raised to all cores.
 * `zarr`: Zarr 3 without compression; `zarr_default`: with its own choice of a codec. `netcdf4` and `h5netcdf`:
@@ -108,8 +113,7 @@ bytes a row; gathers take a fifth of the rows. Ratios carry over between machine
 Where ours stands near a limit there is no more to be had on that machine, whatever the peers do: scattered rows of
 many records are held up by the pages of the file (`limit_map`), `append_records` and `compact` by writing the bytes
 and waiting until they are durable (their `limit`; colstore does not wait), cold reads by the device (`cold_raw`). A
-range of 1000 rows takes two microseconds, of which 0.3 ask for the size of the file: a file that was cut meanwhile is
-an error and no crash.
+part of the time of `range_1000` asks for the size of the file: a file that was cut meanwhile is an error and no crash.
 
 In the plots each mark is a time relative to ours, on a logarithmic axis: marks to the right of the line are slower.
 """
@@ -272,6 +276,10 @@ def main() -> None:
                 svg(FAMILIES.get(group, group), relative(rows)), encoding="utf-8"
             )
     (args.docs / "performance.md").write_text(page(run, "performance"), encoding="utf-8")
+    if run is not None and args.docs == ROOT / "docs":
+        for name in quoted.PAGES:
+            other = ROOT / name
+            other.write_text(quoted.filled(other.read_text(encoding="utf-8"), run), encoding="utf-8")
     print(
         f"wrote {args.docs / 'performance.md'}"
         + ("" if run else f" without numbers: there is no {args.results}")

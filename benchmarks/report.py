@@ -27,7 +27,7 @@ __all__ = [
 Row = dict[str, Any]
 """One system's result in one workload; see `summarise`."""
 
-OWN = ("ours", "ours_fast", "ours_indexed", "ours_samefile", "limit", "limit_c", "limit_map")
+OWN = ("ours", "ours_fast", "ours_indexed", "ours_samefile", "limit", "limit_c", "limit_map", "limit_xarray")
 ZSTD = "parquet_zstd1"
 """What the columns format is compared with: pyarrow's Parquet with its default level of zstd."""
 FELL = 0.10

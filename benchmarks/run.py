@@ -56,7 +56,7 @@ def _source(kind: str, system: System, writer: System, bench: Bench) -> Any:
     if form == "grid_growing":
         return bench.grid.growing_file(system, table)
     if form.startswith("grid"):
-        path = bench.grid.file(system, table)
+        path = bench.grid.file(writer, table)
         return path if form == "grid" else system.open_grid(path, {} if form == "grid_dask" else None)
     if table and bench.table(table) is None:
         return None

@@ -634,6 +634,22 @@ class H5NetCdf(_NetCdf):
             self._append(file, dataset)
 
 
+class XarrayLimit(System):
+    """xarray, and Dask, over what ours stored, all of it in memory: what is left when an engine costs nothing."""
+
+    name = "limit_xarray"
+    files_of = "ours"
+
+    def xarray_dataset(self, path: str, chunks: Any) -> Any:
+        import xarray as xr
+        from xarray_limit import InMemory
+
+        return xr.open_dataset(path, engine=InMemory, chunks=chunks)
+
+    def open_grid(self, path: str, chunks: Any) -> Any:
+        return self.xarray_dataset(path, chunks)
+
+
 def _as_dataset(columns: Columns) -> Any:
     import xarray as xr
 
@@ -662,5 +678,6 @@ SYSTEMS: dict[str, type[System]] = {
         ZarrDefault,
         NetCdf4,
         H5NetCdf,
+        XarrayLimit,
     )
 }

@@ -12,23 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import colbin, config
-    from .api import (
-        Info,
+    from .api.reading import Info, info, inspect, open, schema, verify
+    from .api.writing import (
         append,
         appender,
         compact,
         concat,
         create,
         index,
-        info,
-        inspect,
-        open,
         recreate,
-        schema,
         store,
         update,
         vacuum,
-        verify,
     )
     from .errors import (
         ColstoreDeprecationWarning,
@@ -118,6 +113,21 @@ __all__ = [
 
 # Loaded on first use (PEP 562): xarray and fsspec import every plug-in's package just to list what there is.
 _HOMES = {
+    "api.reading": ("Info", "info", "inspect", "open", "schema", "verify"),
+    "api.writing": (
+        *(
+            "append",
+            "appender",
+            "compact",
+            "concat",
+            "create",
+            "index",
+            "recreate",
+            "store",
+            "update",
+            "vacuum",
+        ),
+    ),
     "formats.colbin.markers": ("f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"),
     "predicate": ("col",),
     "tables": ("Dataset", "Reader"),
@@ -145,7 +155,7 @@ def __getattr__(name: str) -> Any:
     elif name in ("colbin", "config"):
         value = importlib.import_module(f".{name}", __name__)
     else:
-        home = _HOME_OF.get(name, "errors" if name.endswith(("Error", "Warning")) else "api")
+        home = _HOME_OF.get(name, "errors")
         value = getattr(importlib.import_module(f".{home}", __name__), name)
     globals()[name] = value
     return value

@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import api, config, threads, tuning
+from . import config, threads, tuning
+from .api import reading, writing
 from .kernels import segments as kernels
 from .storage import paging
 
@@ -283,14 +284,14 @@ def _measure_populate(sizes: _Sizes, rounds: int, clock: Clock) -> Result:
     folder = folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir())
     with tempfile.TemporaryDirectory(dir=folder, prefix=".populate-") as where:
         path = os.path.join(where, "column.cstore")
-        api.store({"x": np.arange(sizes.file_rows)}, path, show_progress=False).close()
+        writing.store({"x": np.arange(sizes.file_rows)}, path, show_progress=False).close()
         fd = os.open(path, os.O_RDONLY)
         try:
             os.fsync(fd)  # pages that still have to be written cannot be dropped
 
             def run(candidate: int) -> None:
                 config.set_populate_policy(names[candidate])
-                with api.open(path) as table:
+                with reading.open(path) as table:
                     table["x"].array()
 
             def drop() -> None:

@@ -12,13 +12,14 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
 from . import config, convert
+from . import predicate as predicates
+from .arguments import check_integer
 from .dataset import Source
 from .fields import Field
 from .gather import read_part
 from .kernels.shortcuts import ColumnShortcut
 from .materialise import materialise, refuse_nullable, view_without_copy
 from .plan import Part
-from .predicate import Expr, bind
 from .preview import Preview, html_of, text_of
 from .ready import read_whole
 from .reductions import reduce_range
@@ -175,8 +176,8 @@ class ColumnView(ColumnShortcut, NDArrayOperatorsMixin):
             raise IndexError(f"a column is indexed by rows, got {key!r}")
         if key is None:
             return self
-        if isinstance(key, Expr):
-            key = bind(key, self._holder.source.schema)
+        if predicates.is_expression(key):
+            key = predicates.bind(key, self._holder.source.schema)
         return ColumnView(self._holder, self._part, narrow(self._rows, key, self._holder))
 
     # -- materialising
@@ -299,6 +300,11 @@ class ColumnView(ColumnShortcut, NDArrayOperatorsMixin):
             return getattr(self, name)(*args[1:], **kwargs)
         return func(*_plain(args), **{key: _plain(value) for key, value in kwargs.items()})
 
+    def _spread(self, name: str, axis: Any, unsupported: Mapping[str, Any], ddof: Any) -> Any:
+        if check_integer("ddof", ddof) >= 2**31:
+            raise ValueError(f"ddof must be less than 2**31, got {ddof}")
+        return self._reduce(name, axis, unsupported, ddof=ddof)
+
     def _reduce(self, name: str, axis: Any, unsupported: Mapping[str, Any], **options: Any) -> Any:
         if axis not in (None, 0):
             raise TypeError(f"{name}() of a column takes no axis but 0, got {axis!r}")
@@ -361,11 +367,11 @@ class ColumnView(ColumnShortcut, NDArrayOperatorsMixin):
 
     def std(self, axis: Any = None, *, ddof: int = 0, **unsupported: Any) -> Any:
         """Return the standard deviation, `ddof` degrees of freedom taken off; nulls are skipped."""
-        return self._reduce("std", axis, unsupported, ddof=ddof)
+        return self._spread("std", axis, unsupported, ddof)
 
     def var(self, axis: Any = None, *, ddof: int = 0, **unsupported: Any) -> Any:
         """Return the variance, `ddof` degrees of freedom taken off; nulls are skipped."""
-        return self._reduce("var", axis, unsupported, ddof=ddof)
+        return self._spread("var", axis, unsupported, ddof)
 
     # -- looking
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from . import threads
+from .arguments import check_integer
 from .kernels import outputs
 
 __all__ = [
@@ -317,7 +318,7 @@ def set_populate_policy(value: Literal["auto", "read", "populate", "willneed", "
 
 def preview_row_count(n: int | None) -> int:
     """Return `n`, by default the setting; `ValueError` for a negative number."""
-    rows = _settings.preview_rows if n is None else n
+    rows = _settings.preview_rows if n is None else check_integer("n", n)
     if rows < 0:
         raise ValueError(f"the number of rows must not be negative, got {rows}")
     return rows

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from .arrays import ARROW_UNITS, TEXT_LOGICAL, arrow_array, as_dictionary
 from .fields import Field
-from .ingest.arrow import values_from_arrow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,6 +134,8 @@ def _values_and_mask(field: Field, data: Any) -> tuple[NDArray[Any], NDArray[np.
         # Any non-zero byte counts as 1 (cstore.md 4.2).
         missing = None if validity is None else validity.view(np.uint8) == 0
     else:
+        from .ingest.arrow import values_from_arrow
+
         imported = values_from_arrow(data, field.name)
         values, missing = imported.values, None if imported.validity is None else ~imported.validity
     if not values.flags.writeable:

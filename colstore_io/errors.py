@@ -6,7 +6,6 @@ around a damaged file and ``except KeyError`` around a misspelt column both work
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 __all__ = [
@@ -96,6 +95,8 @@ class ColumnNotFoundError(ColstoreError, KeyError):
     def for_name(cls, name: object, available: Iterable[str]) -> ColumnNotFoundError:
         """Build the error for `name`, listing close matches among `available`."""
         names = list(available)
+        import difflib  # names are misspelt rarely, and every import counts
+
         close = difflib.get_close_matches(str(name), names, n=3)
         if close:
             hint = f"did you mean {' or '.join(map(repr, close))}? ({len(names)} columns)"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from . import convert
 from .dataset import Source
 from .decoding import read_segments
 from .fields import Field, Schema
 from .gather import read
-from .ingest import Batch, ingest_stream
 from .materialise import parts_of, read_fields
 from .selection import Range, RowSelection, compose
+
+if TYPE_CHECKING:
+    from .ingest import Batch
 
 __all__ = ["BATCH_BYTES", "stored_batches"]
 
@@ -29,6 +32,8 @@ def stored_batches(source: Source, rows: RowSelection, positions: Sequence[int])
     if source.encoded:
         yield from _fixed_width(source, rows, positions, fields)
         return
+    from .ingest import Batch
+
     schema = Schema(fields, source.schema.attrs)
     for block in _blocks(source, rows, fields):
         arrays = read(source, block, parts_of(source, positions))
@@ -54,6 +59,8 @@ def _fixed_width(
 ) -> Iterator[Batch]:
     import pyarrow as pa
     import pyarrow.compute as pc
+
+    from .ingest import Batch, ingest_stream
 
     whole = isinstance(rows, Range) and rows.covers(source.n_rows) and rows.count > 0
 

@@ -386,8 +386,17 @@ class _Gob:
 
 
 class FooterTypes:
-    def __init__(self, *tables: NDArray[Any]) -> None:
-        self.tables = tables
+    def __init__(
+        self,
+        kind: NDArray[np.int32],
+        first: NDArray[np.int64],
+        second: NDArray[np.int64],
+        field_type: NDArray[np.int32],
+        actions: NDArray[np.int32],
+        action_start: NDArray[np.int64],
+        role_type: NDArray[np.int64],
+    ) -> None:
+        self.tables = (kind, first, second, field_type, actions, action_start, role_type)
 
 
 def parse_footer(

@@ -7,23 +7,24 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import os
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import config, formats, storage
+from .arguments import check_integer, check_name
 from .dataset import Deferred, Source
 from .errors import FormatError
 from .formats import ReadOptions, ShardMeta
 from .plan import OnMismatch, build_plan
 from .storage import ByteFile, HeadBlock, IOStats, LocalFiles, LocalOptions, Location
-from .writing import manifest
-from .writing.manifest_layout import shard_metas
+
+if TYPE_CHECKING:
+    from .writing import manifest
 
 __all__ = ["OpenOptions", "Opened", "is_buffer", "open_locations", "open_paths", "open_raw", "open_source"]
 
@@ -86,6 +87,8 @@ class OpenOptions:
         known = cls.__dataclass_fields__
         for name in options:
             if name not in known:
+                import difflib
+
                 close = difflib.get_close_matches(name, known, n=1)
                 hint = (
                     f"did you mean {close[0]!r}?"
@@ -103,18 +106,17 @@ class OpenOptions:
         result = cls(**options)
         config.check_madvise(result.madvise)
         config.check_backend(result.backend)
-        if result.max_workers is not None and result.max_workers < 1:
-            raise ValueError(f"max_workers must be at least 1, got {result.max_workers}")
+        for name in ("max_workers", "max_rows", "max_decoded_bytes"):
+            if (limit := getattr(result, name)) is not None:
+                check_integer(name, limit, 1)
+        if result.table is not None:
+            check_name("table", result.table)
         if result.on_mismatch not in ("strict", "drop"):
             raise ValueError(f"on_mismatch must be 'strict' or 'drop', got {result.on_mismatch!r}")
         if result.on_empty_file not in ("error", "skip"):
             raise ValueError(f"on_empty_file must be 'error' or 'skip', got {result.on_empty_file!r}")
         if result.errors not in ("strict", "surrogateescape"):
             raise ValueError(f"errors must be 'strict' or 'surrogateescape', got {result.errors!r}")
-        for name in ("max_rows", "max_decoded_bytes"):
-            limit = getattr(result, name)
-            if limit is not None and limit < 1:
-                raise ValueError(f"{name} must be at least 1, got {limit}")
         if result.storage_options is not None and result.filesystem is not None:
             raise ValueError("give storage_options or filesystem, not both")
         return result
@@ -253,7 +255,7 @@ def _plain_location(path: Any, options: OpenOptions) -> Location | None:
     absolute = _plain_path(path)
     if absolute is None:
         return None
-    return Location(path, absolute, absolute, storage.local_filesystem(), absolute)
+    return Location(path, absolute, absolute, None, absolute)
 
 
 def _plain_locations(paths: Sequence[Any], options: OpenOptions) -> storage.LocalPaths | None:
@@ -266,7 +268,7 @@ def _plain_locations(paths: Sequence[Any], options: OpenOptions) -> storage.Loca
         return None
     plain = text.count("\0/") == len(paths) and "/." not in text and "//" not in text
     absolute = paths if plain else [os.path.abspath(path) for path in paths]
-    return storage.LocalPaths(paths, absolute, storage.local_filesystem())
+    return storage.LocalPaths(paths, absolute)
 
 
 def is_stream_object(source: object) -> bool:
@@ -285,6 +287,8 @@ def _locate(
     if found.kind == "file":
         location = found.locations[0]
         if _GENERATION.fullmatch(location.path.rpartition("/")[2]):
+            from .writing import manifest
+
             generation = manifest.read_generation(location)
             manifest.check_table(generation, location.spelling)
             return "dataset", manifest.member_locations(generation, location), generation
@@ -292,8 +296,12 @@ def _locate(
     if found.kind == "directory" and found.root is not None and not options.ignore_manifest:
         # The listing that found the members has told whether there is a manifest at all.
         names = (location.path.rpartition("/")[2] for location in found.hidden)
-        known = any(_GENERATION.fullmatch(name) for name in names)
-        newest = manifest.newest_table(found.root, found.hidden) if known else None
+        if any(_GENERATION.fullmatch(name) for name in names):
+            from .writing import manifest
+
+            newest = manifest.newest_table(found.root, found.hidden)
+        else:
+            newest = None
         if newest is not None:
             listed = {location.path: location for location in found.locations}
             members = manifest.member_locations(newest, found.root)
@@ -314,6 +322,9 @@ def _source_of_generation(
     Only of files under names that no writer draws twice, and whose sizes in the listing are those of the manifest: what
     it says of them is then what their headers say. Files on this machine are looked at: that costs nothing.
     """
+    from .writing import manifest
+    from .writing.manifest_layout import shard_metas
+
     if not locations or not all(
         location.size == entry.size and manifest.has_own_name(entry.path)
         for location, entry in zip(locations, generation.files, strict=True)

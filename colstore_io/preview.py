@@ -6,8 +6,6 @@ values are cut.
 
 from __future__ import annotations
 
-import html
-import shutil
 import textwrap
 import unicodedata
 import warnings
@@ -301,6 +299,8 @@ def _counted(number: int, what: str) -> str:
 
 
 def _terminal_width() -> int:
+    import shutil
+
     return shutil.get_terminal_size().columns
 
 
@@ -342,11 +342,15 @@ def _justified(cells: Sequence[str]) -> list[str]:
 
 
 def _tagged(tag: str, cells: Iterable[str]) -> str:
-    return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
+    from html import escape
+
+    return "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells)
 
 
 def _paragraph(text: str) -> str:
-    return f"<p>{html.escape(text)}</p>"
+    from html import escape
+
+    return f"<p>{escape(text)}</p>"
 
 
 # ----------------------------------------------------------------------------------------------------------

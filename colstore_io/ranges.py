@@ -6,7 +6,7 @@ its counts. Everything else is NumPy's work (`Predicate.mask`), which gives the 
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from . import buffers, threads
 from .dataset import Source
 from .plan import Part
-from .predicate import Predicate
 from .selection import Mask
+
+if TYPE_CHECKING:
+    from .predicate import Predicate
 
 __all__ = ["RangeTests", "mask_in_place", "ranges_in_place"]
 

@@ -7,19 +7,22 @@ read. Resolving a predicate reads only the columns that it names, only in segmen
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from . import predicate as predicates
 from . import threads
 from .dataset import Source
 from .fields import Schema
 from .materialise import as_validity, read_fields
-from .predicate import ArrowText, ColumnStatistics, ColumnValues, Predicate
 from .ranges import mask_in_place, ranges_in_place
 from .segments import distinct
 from .selection import Mask, Range, RowSelection, compose, normalise
+
+if TYPE_CHECKING:
+    from .predicate import ColumnValues, Predicate
 
 __all__ = [
     "Rows",
@@ -73,17 +76,19 @@ class Rows:
         """True while resolving would read data."""
         if self._resolved is not None:
             return False
-        return isinstance(self.key, Predicate) or (self.parent is not None and self.parent.pending_predicate)
+        return predicates.is_predicate(self.key) or (
+            self.parent is not None and self.parent.pending_predicate
+        )
 
     def resolve(self, source: Source) -> RowSelection:
         """Return the selection over all rows of `source`."""
         if self._resolved is None:
             n = source.n_rows
-            if self.parent is None and not isinstance(self.key, Predicate):
+            if self.parent is None and not predicates.is_predicate(self.key):
                 self._resolved = normalise(self.key, n)
                 return self._resolved
             outer = self.parent.resolve(source) if self.parent is not None else Range(0, 1, n)
-            if isinstance(self.key, Predicate):
+            if predicates.is_predicate(self.key):
                 if isinstance(outer, Range) and outer.covers(n):
                     self._resolved = _select_of_all(source, self.key)
                     return self._resolved
@@ -106,7 +111,7 @@ class Rows:
     def describe(self) -> str:
         """Return the chain as text, for representations that must not read data."""
         prefix = self.parent.describe() if self.parent is not None else ""
-        if isinstance(self.key, Predicate):
+        if predicates.is_predicate(self.key):
             return f"{prefix}[{self.key!r}]"
         return f"{prefix}[{_short(self.key)}]"
 
@@ -267,7 +272,7 @@ def _in_place(source: Source, predicate: Predicate, segment: int) -> dict[str, C
                 validity = as_validity(flags)
             else:
                 validity = np.ones(values.shape[0], np.bool_)
-        columns[name] = ColumnValues(values, validity, field.nulls)
+        columns[name] = predicates.ColumnValues(values, validity, field.nulls)
     return columns
 
 
@@ -275,7 +280,9 @@ def _slicer(columns: dict[str, ColumnValues], first: int) -> Callable[[int, int]
     def cut(low: int, high: int) -> dict[str, ColumnValues]:
         window = slice(low - first, high - first)
         return {
-            name: ColumnValues(c.values[window], None if c.validity is None else c.validity[window], c.nulls)
+            name: predicates.ColumnValues(
+                c.values[window], None if c.validity is None else c.validity[window], c.nulls
+            )
             for name, c in columns.items()
         }
 
@@ -294,8 +301,8 @@ def _gathered(source: Source, predicate: Predicate, rows: RowSelection) -> dict[
         values, validity = data if isinstance(data, tuple) else (data, None)
         if not isinstance(values, np.ndarray):
             validity = np.asarray(values.is_valid()) if values.null_count else None
-            values = ArrowText(values)
-        columns[name] = ColumnValues(values, validity, source.schema[name].nulls)
+            values = predicates.ArrowText(values)
+        columns[name] = predicates.ColumnValues(values, validity, source.schema[name].nulls)
     return columns
 
 
@@ -380,7 +387,7 @@ def _may_match(
             found = {"minimum": np.zeros(n), "maximum": np.zeros(n), "usable": np.zeros(n, np.bool_)}
         elif field.variable:
             found = _text_bounds(found)
-        statistics[name] = ColumnStatistics(
+        statistics[name] = predicates.ColumnStatistics(
             found["minimum"],
             found["maximum"],
             found["usable"],

@@ -13,8 +13,10 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 __all__ = [
     "ELEMENTS_PER_THREAD",
@@ -154,6 +156,8 @@ def _pool() -> ThreadPoolExecutor:
     global _helpers
     with _helpers_lock:
         if _helpers is None:
+            from concurrent.futures import ThreadPoolExecutor
+
             _helpers = ThreadPoolExecutor(_MOST_HELPERS, "colstore-io")
         return _helpers
 

@@ -13,18 +13,19 @@ from __future__ import annotations
 import functools
 import json
 import os
-import secrets
 import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import config, threads
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = [
     "CALIBRATION_VERSION",
@@ -78,6 +79,8 @@ SORT_SAMPLE_ROWS = 4096
 @functools.cache
 def last_level_cache() -> int:
     """Return the bytes of the largest cache of cpu0; 32 MiB where the system does not tell."""
+    from pathlib import Path
+
     sizes = [0]
     try:
         for entry in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
@@ -188,6 +191,8 @@ class Calibration:
 
 def cache_directory() -> Path:
     """Return the folder of calibration files: ``$XDG_CACHE_HOME/colstore_io`` or ``~/.cache/colstore_io``."""
+    from pathlib import Path
+
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):  # the XDG specification: relative paths are to be ignored
         base = os.path.join(os.path.expanduser("~"), ".cache")
@@ -255,6 +260,8 @@ def save(target: str, result: Any, measurements: Mapping[str, Any]) -> Path | No
     path = cache_path(target)
     if not path.is_absolute():  # no home directory
         return None
+    import secrets
+
     payload = {
         "calibration_version": CALIBRATION_VERSION,
         "fingerprint": fingerprint(),

@@ -14,15 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import config, convert, convert_pandas, ready
+from . import predicate as predicates
+from .arguments import check_column_names, check_mapping, check_name
 from .column import ColumnView
 from .decoding import read_segments
 from .errors import ColumnNotFoundError
 from .feeding import stored_batches
 from .fields import Field, Schema
-from .ingest import Batch
 from .materialise import materialise, read_borrowed, read_fields, refuse_nullable, view_without_copy
-from .predicate import Expr, bind
-from .predicate.query import parse_query
 from .preview import Preview, html_of, text_of
 from .rows import Rows, SourceHolder, narrow
 from .selection import Range, RowSelection
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
+    from .ingest import Batch
+    from .predicate import Expr
 __all__ = ["ColumnView", "TableOps", "TableView"]
 
 ByName: TypeAlias = dict[str, Any]  # the methods called `dict` hide the built-in name inside their class
@@ -119,8 +120,8 @@ class TableOps:
         """Extend the row chain by `key`."""
         if key is None:
             return self._rows
-        if isinstance(key, Expr):
-            key = bind(key, self._holder.source.schema)
+        if predicates.is_expression(key):
+            key = predicates.bind(key, self._holder.source.schema)
         return narrow(self._rows, key, self._holder)
 
     @overload
@@ -169,13 +170,14 @@ class TableOps:
             )
         if not names:
             raise ValueError("select() needs at least one column name")
+        check_column_names("names", names)
         if len(set(names)) != len(names):
             raise ValueError(f"Duplicate column names in select(): {list(names)}")
         return TableView(self._holder, self._pick(names), self._rows)
 
     def drop(self, *names: str) -> TableView:
         """Return all columns but these, in stored order."""
-        out = {self._position(n) for n in names}
+        out = {self._position(n) for n in check_column_names("names", names)}
         return TableView(self._holder, [p for p in self._positions if p not in out], self._rows)
 
     def where(self, predicate: Expr) -> TableView:
@@ -186,7 +188,7 @@ class TableOps:
         QueryError
             If the expression does not fit the columns.
         """
-        if not isinstance(predicate, Expr):
+        if not predicates.is_expression(predicate):
             raise TypeError(
                 f"where() takes a col() expression, got {type(predicate).__name__}; use query() for text"
             )
@@ -220,14 +222,16 @@ class TableOps:
             If the text cannot be parsed or does not fit the columns.
         """
         if isinstance(predicate, str):
-            expression = parse_query(predicate, columns=self._holder.source.schema.names, params=params)
-        elif isinstance(predicate, Expr):
+            expression = predicates.parse_query(
+                predicate, columns=self._holder.source.schema.names, params=params
+            )
+        elif predicates.is_expression(predicate):
             expression = predicate
         else:
             raise TypeError(f"query() takes text or a col() expression, got {type(predicate).__name__}")
         view = TableView(
             self._holder,
-            self._positions if columns is None else self._pick(list(columns)),
+            self._positions if columns is None else self._pick(list(check_column_names("columns", columns))),
             self._narrow(expression),
         )
         return view if lazy else view.evaluate()
@@ -250,7 +254,7 @@ class TableOps:
         -------
         ndarray, shape (rows,), or pyarrow.Array for a nullable column
         """
-        return self._column(name, self._rows).array(copy=copy, out=out)
+        return self._column(check_name("name", name), self._rows).array(copy=copy, out=out)
 
     def dict(self, *, copy: bool = True, out: Mapping[str, NDArray[Any]] | None = None) -> ByName:
         """Return the selected columns by name, as `array` would give them.
@@ -272,7 +276,7 @@ class TableOps:
             }
         targets = None
         if out is not None:
-            if set(out) != set(names):
+            if set(check_mapping("out", out)) != set(names):
                 raise ValueError(f"out must have exactly the columns {names}, got {list(out)}")
             targets = [out[n] for n in names]
             for name, target in zip(names, targets, strict=True):
@@ -333,7 +337,7 @@ class TableOps:
         if len(set(names)) != len(names):
             raise ValueError(f"a frame cannot repeat a column: {names}")
         source, rows = self._holder.readable_source(), self._resolved()
-        chosen = () if isinstance(categories, bool) else tuple(categories)
+        chosen = () if isinstance(categories, bool) else check_column_names("categories", categories)
         for name in chosen:
             self._position(name)
         if copy:
@@ -382,8 +386,8 @@ class TableOps:
         """
         if isinstance(categories, bool):
             categories = [f.name for f in self._fields() if categories and f.categories is not None]
-        elif isinstance(categories, str):
-            categories = [categories]
+        else:
+            categories = check_column_names("categories", categories)
         if not categories and self._rows is None:
             table = ready.arrow_table(self._holder.readable_source(), self._positions, self._arrow_schema)
             if table is not None:

@@ -6,7 +6,7 @@ offsets. The loops are in record_encode.h and record_decode.h, the primitives of
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -14,6 +14,7 @@ from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
+from colstore_io.arguments import check_integer
 from colstore_io.errors import FormatError
 
 cdef extern from "record_encode.h":
@@ -290,6 +291,8 @@ cdef class RecordCodec:
         cdef bytes message
         if PyBytes_CheckExact(data):
             return self.read(data, max_rows, errors, max_cells)
+        if not PyObject_CheckBuffer(data):
+            raise TypeError(f"a message is bytes, not {type(data).__name__}")
         PyObject_GetBuffer(data, &view, PyBUF_C_CONTIGUOUS)
         try:
             message = PyBytes_FromStringAndSize(<const char *>view.buf, view.len)
@@ -314,12 +317,12 @@ cdef class RecordCodec:
         if errors is not None:
             r.surrogates = surrogates_of(errors)
         if max_rows is not None:
-            limit = max_rows
+            limit = check_integer("max_rows", max_rows)
             if not 0 <= limit < 1 << 40:
                 raise ValueError("max_rows must be in 0 .. 2^40")
             r.max_rows = limit
         if max_cells is not None:
-            limit = max_cells
+            limit = check_integer("max_cells", max_cells)
             if limit < 0:
                 raise ValueError("max_cells must not be negative")
             r.cells = limit

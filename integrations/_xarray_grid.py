@@ -20,7 +20,8 @@ from xarray.conventions import cf_encoder
 from xarray.core import indexing
 
 from ._xarray_arguments import check_chunk, check_dtypes
-from ._xarray_values import PACKING, is_null, may_stand_for_values
+from ._xarray_packing import checked_packing
+from ._xarray_values import FEW_CHUNKS, PACKING, is_null, may_stand_for_values, own_attributes
 
 if TYPE_CHECKING:
     from colstore_io.grid import Container, GridWriter
@@ -91,21 +92,33 @@ class GridArray(BackendArray):
 def variable_of(variable: GridVariable) -> xr.Variable:
     """Return the lazy xarray variable, as stored; its preferred chunks are the stored ones."""
     spec = variable.spec
+    chunks = _chunk_lengths(spec.axes)
     encoding: dict[str, Any] = {}
-    if spec.dims and all(spec.shape) and all(_is_listable(axis) for axis in spec.axes):
-        chunks = [axis.uniform or axis.lengths() for axis in spec.axes]
-        encoding["preferred_chunks"] = dict(zip(spec.dims, chunks, strict=True))
+    if chunks:
+        encoding["preferred_chunks"] = {
+            dim: chunk if axis.count > FEW_CHUNKS else axis.lengths()
+            for dim, chunk, axis in zip(spec.dims, chunks, spec.axes, strict=True)
+        }
         encoding["chunks"] = tuple(chunks)
     data = indexing.LazilyIndexedArray(GridArray(variable))
-    return xr.Variable(spec.dims, data, dict(spec.attrs), encoding, fastpath=True)
+    return xr.Variable(spec.dims, data, own_attributes(spec.attrs), encoding, fastpath=True)
 
 
 _MOST_LENGTHS = 1 << 20
 
 
-def _is_listable(axis: Axis) -> bool:
-    """Whether chunk lengths may be written out: a few numbers in a manifest may stand for many million chunks."""
-    return bool(axis.uniform) or axis.count <= _MOST_LENGTHS
+def _chunk_lengths(axes: Sequence[Axis]) -> list[int | tuple[int, ...]]:
+    """Return how each dimension is cut: one number, or all lengths. Nothing of an array without values.
+
+    Nor of one whose lengths should not be written out: a few numbers in a manifest may stand for many million chunks.
+    """
+    found: list[int | tuple[int, ...]] = []
+    for axis in axes:
+        length = axis.uniform
+        if not length and not 0 < axis.count <= _MOST_LENGTHS:
+            return []
+        found.append(length or axis.lengths())
+    return found
 
 
 class _Sink:
@@ -231,9 +244,7 @@ class ColstoreDataStore(WritableCFDataStore):
         return self._container
 
     def get_variables(self) -> dict[str, xr.Variable]:
-        container = self.container
-        names = container.group(self.group).variables
-        return {name: variable_of(container.variable(name, self.group)) for name in names}
+        return {name: variable_of(variable) for name, variable in self.container.variables(self.group)}
 
     def existing_variables(self, wanted: Collection[Hashable]) -> dict[Any, xr.Variable]:
         """Return those of `wanted` that exist in a store opened for changing, by the names that a Dataset has.
@@ -246,11 +257,8 @@ class ColstoreDataStore(WritableCFDataStore):
             If it does not have the group.
         """
         container = self._changing()
-        names = container.group(self.group).variables
-        decoded = ((name, _decode_variable_name(name)) for name in names)
-        return {
-            own: variable_of(container.variable(name, self.group)) for name, own in decoded if own in wanted
-        }
+        decoded = ((_decode_variable_name(name), found) for name, found in container.variables(self.group))
+        return {own: variable_of(variable) for own, variable in decoded if own in wanted}
 
     def _changing(self) -> Container:
         """Return the container as it was when a store for changing it was opened."""
@@ -269,7 +277,7 @@ class ColstoreDataStore(WritableCFDataStore):
         return {_decode_variable_name(name): variable for name, variable in self.get_variables().items()}
 
     def get_attrs(self) -> dict[str, Any]:
-        return dict(self.container.group(self.group).attrs)
+        return own_attributes(self.container.group(self.group).attrs)
 
     def get_dimensions(self) -> dict[str, int]:
         if self.writer is None:
@@ -290,7 +298,12 @@ class ColstoreDataStore(WritableCFDataStore):
         check_dtypes(variables.items())
         own = {name for name, variable in variables.items() if _is_native(variable)}
         encoded, attributes = cf_encoder(
-            {name: variable for name, variable in variables.items() if name not in own}, attributes
+            {
+                name: checked_packing(variable, name)
+                for name, variable in variables.items()
+                if name not in own
+            },
+            attributes,
         )
         result = {}
         for name, variable in variables.items():

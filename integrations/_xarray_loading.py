@@ -1,4 +1,4 @@
-"""Load many variables of grid containers with one round of requests.
+"""Load many variables with one round of requests: those of tables, and those of grid containers.
 
 A variable that was opened is a chain of xarray's lazy wrappers around a `GridArray`: selections, and functions of CF
 decoding that work element by element. Such functions give the same result before and after a selection, so the chain is
@@ -7,7 +7,7 @@ taken apart, the parts of all variables are read together, and the functions are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,36 @@ from numpy.typing import NDArray
 from xarray.coding.common import _ElementwiseFunctionArray
 from xarray.core import indexing
 
+from ._xarray_column import ColumnArray, Wanted, grouped
 from ._xarray_grid import GridArray
 
-__all__ = ["load_grids"]
+__all__ = ["load_columns", "load_grids"]
+
+
+def load_columns(dataset: xr.Dataset, rows: Any = None) -> dict[Hashable, xr.Variable]:
+    """Return those variables that are still in tables, in memory; `rows` selects within the rows of each."""
+    loaded = {}
+    for group in grouped(_pending(dataset)):
+        for name, values in group.read(rows).items():
+            variable = dataset.variables[name]
+            loaded[name] = xr.Variable(variable.dims, values, variable.attrs, variable.encoding)
+    return loaded
+
+
+def _pending(dataset: xr.Dataset) -> Iterator[Wanted]:
+    """Find the variables that are still in their files, each a plain selection of one column."""
+    for name, variable in dataset.variables.items():
+        if name in dataset.xindexes:
+            continue
+        data: Any = variable._data
+        while isinstance(data, (indexing.MemoryCachedArray, indexing.CopyOnWriteArray)):
+            data = data.array
+        if (
+            type(data) is indexing.LazilyIndexedArray
+            and isinstance(data.array, ColumnArray)
+            and variable.ndim == 1
+        ):
+            yield Wanted(name, data.array, data.key.tuple[0])
 
 
 @dataclass(frozen=True, slots=True)

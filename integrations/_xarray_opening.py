@@ -18,7 +18,7 @@ from ._xarray_values import PACKING, may_stand_for_values
 if TYPE_CHECKING:
     from ._xarray_grid import ColstoreDataStore
 
-__all__ = ["DECODED_ATTRS", "check_attributes", "decode", "open_store"]
+__all__ = ["DECODED_ATTRS", "check_attributes", "dataset_of", "decode", "open_store"]
 
 DECODED_ATTRS = frozenset(
     {
@@ -59,7 +59,7 @@ def open_store(store: ColstoreDataStore, *, drop_variables: Any = None, **decode
     except BaseException:
         store.close()
         raise
-    dataset = _dataset(decoded, coord_names, attrs)
+    dataset = dataset_of(decoded, coord_names, attrs)
     dataset.set_close(store.close)
     dataset.encoding = store.get_encoding()
     return dataset
@@ -67,7 +67,7 @@ def open_store(store: ColstoreDataStore, *, drop_variables: Any = None, **decode
 
 def check_attributes(name: Any, attrs: Mapping[str, Any], path: Any) -> None:
     """Raise `FormatError` if an attribute that stands for values cannot: xarray would fail on it in its own words."""
-    for key in PACKING.intersection(attrs):
+    for key in PACKING.intersection(attrs) if attrs else ():
         if not may_stand_for_values(attrs[key]):
             from colstore_io.errors import FormatError
 
@@ -78,11 +78,11 @@ def check_attributes(name: Any, attrs: Mapping[str, Any], path: Any) -> None:
             )
 
 
-def _dataset(
+def dataset_of(
     variables: Mapping[Any, xr.Variable], named: Collection[Any], attrs: Mapping[str, Any]
 ) -> xr.Dataset:
     """Return the Dataset of variables that fit together, without indexes; coordinates are those named, and of dims."""
-    dims = {dim for v in variables.values() for dim in v.dims}
+    dims = set().union(*(v.dims for v in variables.values()))
     coords = {name: v for name, v in variables.items() if name in named or name in dims}
     data = {name: v for name, v in variables.items() if name not in coords}
     try:
@@ -127,7 +127,7 @@ def _as_stored(variable: xr.Variable, masks: bool) -> bool:
     """
     attrs, encoding = variable.attrs, variable.encoding
     kind = variable.dtype.kind
-    asking = _ASKING.intersection(attrs)
+    asking = _ASKING.intersection(attrs) if attrs else frozenset()
     fill = None
     if asking == {"_FillValue"} and kind == "f" and masks:
         # What xarray gives floats that nobody gave one: NaN stands for NaN.
@@ -138,8 +138,8 @@ def _as_stored(variable: xr.Variable, masks: bool) -> bool:
         return False
     if kind in "ST":
         return False
-    units = attrs.get("units", "K")
-    if not isinstance(units, str) or _TIME_UNITS.fullmatch(units.strip()) is not None:
+    units = attrs.get("units")
+    if "units" in attrs and (not isinstance(units, str) or _TIME_UNITS.fullmatch(units.strip()) is not None):
         return False
     if fill is not None:
         encoding["_FillValue"] = attrs.pop("_FillValue")

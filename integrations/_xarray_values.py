@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import xarray as xr
 from xarray.coding import strings
 
 __all__ = [
+    "FEW_CHUNKS",
     "PACKING",
     "all_missing",
     "as_characters",
@@ -16,7 +19,12 @@ __all__ = [
     "is_null",
     "may_stand_for_values",
     "of_any_length",
+    "own_attributes",
 ]
+
+FEW_CHUNKS = 1 << 10
+"""Up to so many chunks along a dimension their lengths are given one by one, equal ones too. They mean the same as one
+number, and Dask, which writes the number out three times for each variable, takes a quarter less to make its arrays."""
 
 PACKING = frozenset({"_FillValue", "missing_value", "scale_factor", "add_offset"})
 """Attributes that xarray's CF decoding computes with."""
@@ -31,6 +39,14 @@ def may_stand_for_values(value: Any) -> bool:
 
 def _is_scalar(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, complex, str, bytes, np.generic))
+
+
+def own_attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes that a user may change: whoever opened the same manifest has others."""
+    return {
+        key: copy.deepcopy(value) if isinstance(value, (np.ndarray, list, dict)) else value
+        for key, value in attrs.items()
+    }
 
 
 def is_null(value: Any) -> bool:

@@ -1,9 +1,8 @@
 """Tables and N-D grid containers as xarray Datasets: the ``colstore`` engine and the ``ds.colstore`` accessor.
 
-A table has one dimension and one lazy variable per column (`ColumnArray`). Everything that decides lies elsewhere:
-chunks in `DatasetPlan.partitions`, the form of nullable columns in `plain`; grid containers in `_xarray_grid` and
-`_xarray_write`.
-xarray imports this module whenever it lists its engines, so colstore_io itself is imported when a file is opened.
+What is opened is decided elsewhere: tables in `_xarray_table`, grid containers in `_xarray_grid`, `_xarray_opening` and
+`_xarray_write`. xarray imports this module whenever it lists its engines: all other modules of ours are imported when
+something is opened, or one of the accessor's methods called.
 """
 
 from __future__ import annotations
@@ -11,28 +10,28 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import xarray as xr
 from xarray.backends import BackendEntrypoint
-from xarray.core import indexing
-
-from ._xarray_column import ColumnArray, Form, Wanted, grouped
 
 if TYPE_CHECKING:
-    from colstore_io.dataset import Source
-    from colstore_io.fields import Field
-
+    from ._xarray_column import ColumnArray
 
 __all__ = ["ColstoreAccessor", "ColstoreBackendEntrypoint", "ColumnArray"]
 
-CHUNK_BYTES = 128 << 20
-"""Bytes of all variables per preferred chunk; larger segments are cut, which costs nothing."""
 
-MERGE_BELOW_BYTES = 1 << 20
-"""Segments smaller than this share a chunk with their neighbours."""
+def __getattr__(name: str) -> Any:
+    if (
+        name == "ColumnArray"
+    ):  # for who asks what a lazy variable is; no need to make its class before one is opened
+        from ._xarray_column import ColumnArray
+
+        return ColumnArray
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 _SUFFIXES = (".cstore", ".abcd", ".colbin")
 
@@ -185,15 +184,17 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
                 if columns is None
                 else opened[[columns] if isinstance(columns, str) else list(columns)]
             )
-        from colstore_io import api
+        from colstore_io.api import reading
         from colstore_io.tables import Table
+
+        from ._xarray_table import asks_for_decoding, table_dataset
 
         if mask not in (None, "variable"):
             raise ValueError(f"mask must be 'variable' or None, got {mask!r}")
         if isinstance(filename_or_obj, Table):
             held, owned = filename_or_obj, False
         else:
-            held = api.open(
+            held = reading.open(
                 filename_or_obj,
                 storage_options=storage_options,
                 filesystem=filesystem,
@@ -211,8 +212,8 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
             )
             owned = True
         try:
-            dataset = _dataset(held.readable_source(), columns, drop_variables, row_dim, index, mask)
-            if _asks_for_decoding(dataset):
+            dataset = table_dataset(held.readable_source(), columns, drop_variables, row_dim, index, mask)
+            if asks_for_decoding(dataset):
                 dataset = xr.decode_cf(
                     dataset,
                     concat_characters=False,  # would join the rows of one-byte columns
@@ -223,7 +224,7 @@ class ColstoreBackendEntrypoint(BackendEntrypoint):
                     decode_timedelta=decode_timedelta,
                 )
             if index is not None:
-                dataset = _with_index(dataset, index)
+                dataset = dataset.set_coords(index).set_xindex(index)
         except BaseException:
             if owned:
                 held.close()
@@ -327,96 +328,8 @@ def _is_magic(head: bytes) -> bool:
     return any(head.startswith(one.magic) for one in known_formats())
 
 
-def _names(source: Source, columns: Any, drop_variables: Any, index: str | None) -> list[str]:
-    from colstore_io.errors import ColumnNotFoundError
-
-    dropped = {drop_variables} if isinstance(drop_variables, str) else set(drop_variables or ())
-    wanted = (
-        source.schema.names if columns is None else [columns] if isinstance(columns, str) else list(columns)
-    )
-    if index is not None and index not in wanted:
-        wanted = [*wanted, index]
-    for name in wanted:
-        if name not in source.schema:
-            raise ColumnNotFoundError.for_name(name, source.schema.names)
-    return [name for name in wanted if name not in dropped or name == index]
-
-
-def _dataset(
-    source: Source, columns: Any, drop_variables: Any, row_dim: str, index: str | None, mask: str | None
-) -> xr.Dataset:
-    names = _names(source, columns, drop_variables, index)
-    dim = index if index is not None and row_dim == "row" else row_dim
-    chunks = _preferred_chunks(source, names)
-    variables: dict[str, xr.Variable] = {}
-    for name in names:
-        position = source.schema.index(name)
-        field = source.schema.fields[position]
-        separate = mask == "variable" and field.nullable
-        forms: list[tuple[str, Form]] = [(name, "stored" if separate else "plain")]
-        if separate:
-            forms.append((f"{name}_mask", "missing"))
-        for variable, form in forms:
-            if variable in variables or (form == "missing" and variable in source.schema):
-                raise ValueError(f"two variables would be named {variable!r}; choose columns= or mask=None")
-            attrs = dict(field.attrs) if form != "missing" else {}
-            array = indexing.LazilyIndexedArray(ColumnArray(source, position, form))
-            variables[variable] = xr.Variable(
-                (dim,), array, attrs, _encoding(field, form, dim, chunks), fastpath=True
-            )
-    # Whether a variable named like its dimension is read into an index now is for `open_dataset` to say.
-    coords = xr.Coordinates({dim: variables.pop(dim)}, indexes={}) if dim in variables else None
-    return xr.Dataset(variables, coords, dict(source.schema.attrs))
-
-
-def _encoding(field: Field, form: Form, dim: str, chunks: int | tuple[int, ...] | None) -> dict[str, Any]:
-    encoding: dict[str, Any] = {} if chunks is None else {"preferred_chunks": {dim: chunks}}
-    if field.tz is not None and form != "missing":
-        encoding["timezone"] = field.tz  # values are UTC
-    return encoding
-
-
-def _preferred_chunks(source: Source, names: Sequence[str]) -> int | tuple[int, ...] | None:
-    """Return the chunk lengths that all variables share: one number for a uniform grid."""
-    bounds = source.plan.partitions(names, blocksize=CHUNK_BYTES, merge_below=MERGE_BELOW_BYTES)
-    lengths = np.diff(bounds)
-    if lengths[0] == 0:
-        return None
-    if (lengths[:-1] == lengths[0]).all() and lengths[-1] <= lengths[0]:
-        return int(lengths[0])
-    return tuple(lengths.tolist())
-
-
-def _asks_for_decoding(dataset: xr.Dataset) -> bool:
-    from ._xarray_opening import DECODED_ATTRS
-
-    return "coordinates" in dataset.attrs or any(
-        not DECODED_ATTRS.isdisjoint(variable.attrs) for variable in dataset.variables.values()
-    )
-
-
-def _with_index(dataset: xr.Dataset, index: str) -> xr.Dataset:
-    return dataset.set_coords(index).set_xindex(index)
-
-
 # ----------------------------------------------------------------------------------------------------------
 # The accessor
-
-
-def _pending(dataset: xr.Dataset) -> Iterator[Wanted]:
-    """Find the variables that are still in their files, each a plain selection of one column."""
-    for name, variable in dataset.variables.items():
-        if name in dataset.xindexes:
-            continue
-        data: Any = variable._data
-        while isinstance(data, (indexing.MemoryCachedArray, indexing.CopyOnWriteArray)):
-            data = data.array
-        if (
-            type(data) is indexing.LazilyIndexedArray
-            and isinstance(data.array, ColumnArray)
-            and variable.ndim == 1
-        ):
-            yield Wanted(name, data.array, data.key.tuple[0])
 
 
 @xr.register_dataset_accessor("colstore")
@@ -477,14 +390,10 @@ class ColstoreAccessor:
             dataset = dataset[[columns] if isinstance(columns, str) else list(columns)]
         if rows is not None and len(dataset.sizes) != 1:
             raise ValueError(f"rows= needs one dimension, this dataset has {dict(dataset.sizes)}")
-        loaded: dict[Hashable, xr.Variable] = {}
-        for group in grouped(_pending(dataset)):
-            for name, values in group.read(rows).items():
-                variable = dataset.variables[name]
-                loaded[name] = xr.Variable(variable.dims, values, variable.attrs, variable.encoding)
-        if rows is None:
-            from ._xarray_loading import load_grids
+        from ._xarray_loading import load_columns, load_grids
 
+        loaded = load_columns(dataset, rows)
+        if rows is None:
             loaded.update(load_grids(dataset))
         others = dataset.drop_vars(list(loaded))
         if rows is not None:
@@ -551,7 +460,8 @@ class ColstoreAccessor:
         ------
         SchemaMismatchError
             If an append or a region does not fit, naming the variable; nothing was published. It is a `ValueError`.
-            Text that is longer than the stored variable is wide does not fit, and is not cut.
+            Text that is longer than the stored variable is wide does not fit, and is not cut. Nor does a value fit
+            that is beyond the range of the integer that its encoding asks for.
         CommitConflictError
             If another writer changed the same chunks meanwhile. Changes of other chunks are joined.
         FileExistsError

@@ -391,7 +391,7 @@ def _describe(
     filesystem: Any = None,
     ignore_manifest: bool = False,
 ) -> Description:
-    from colstore_io import api
+    from colstore_io.api import reading
     from colstore_io.grid.container import container_at
     from colstore_io.tables import Table
 
@@ -409,7 +409,7 @@ def _describe(
             finally:
                 container.close()
         else:
-            with api.open(
+            with reading.open(
                 url,
                 storage_options=storage_options,
                 filesystem=filesystem,

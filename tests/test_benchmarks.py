@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,6 +35,7 @@ def load(folder: str, name: str) -> ModuleType:
 
 report = load("benchmarks", "report")
 plot = load("benchmarks", "plot")
+quoted = load("benchmarks", "quoted")
 measure = load("benchmarks", "measure")
 counts = load("tools", "count_instructions")
 
@@ -252,6 +254,34 @@ class TestPage:
         made = plot.page(report.load(ROOT / "benchmarks" / "results.json"), "performance")
         assert (ROOT / "docs" / "performance.md").read_text() == made
 
+    @pytest.mark.parametrize("name", quoted.PAGES)
+    def test_numbers_that_a_page_quotes_are_the_recorded_ones(self, name: str) -> None:
+        run = report.load(ROOT / "benchmarks" / "results.json")
+        text = (ROOT / name).read_text()
+        assert "<!-- recorded:" in text
+        assert quoted.filled(text, run) == text, "run python benchmarks/plot.py"
+
+    def test_blocks_are_filled_on_lines_of_their_own_or_within_one(self) -> None:
+        run = run_of(
+            [
+                *rows_of("open_records", ours=0.008, ours_indexed=0.0007),
+                *rows_of("read_one", ours=1.0, colstore=2.56),
+            ]
+        )
+        made = quoted.filled("* <!-- recorded: open-records -->old<!-- end of recorded -->", run)
+        assert "10 records open in 700 us instead of 8 ms." in made
+        made = quoted.filled("<!-- recorded: speed -->\nold\n<!-- end of recorded -->", run)
+        assert "| one column of one file | `colstore` 0.5.1, all its threads | 2.6 |" in made
+        assert "old" not in made
+        assert quoted.filled(made, run) == made
+
+    @pytest.mark.parametrize(
+        "text", ["<!-- recorded: speed -->", "<!-- recorded: nothing -->x<!-- end of recorded -->"]
+    )
+    def test_a_block_without_an_end_or_of_another_name_is_an_error(self, text: str) -> None:
+        with pytest.raises(ValueError, match="block"):
+            quoted.filled(text, run_of(list(self.ROWS)))
+
 
 class TestInstructionCounts:
     RECORDED = {"portable": {"gather": 1000}, "avx2": {"gather": 1000}}  # noqa: RUF012
@@ -310,3 +340,17 @@ class TestInstructionCounts:
         assert (
             subprocess.run([tmp_path / "driver", "gather_nothing", "all", "1"], check=False).returncode == 3
         )
+
+
+def test_engine_that_does_nothing_shows_what_ours_stored(tmp_path):
+    xr = pytest.importorskip("xarray")
+    pytest.importorskip("dask")
+    importlib.import_module("colstore_io.integrations.xarray")  # registers ds.colstore
+
+    stored = xr.Dataset({"t": (("x", "y"), np.arange(12.0).reshape(4, 3))}, {"x": np.arange(4)})
+    stored.colstore.to_colstore(tmp_path / "a", chunks={"x": 2})
+    engine = load("benchmarks", "xarray_limit").InMemory
+    for chunks in (None, {}):
+        found = xr.open_dataset(str(tmp_path / "a"), engine=engine, chunks=chunks)
+        xr.testing.assert_identical(found.load(), stored)
+    assert xr.open_dataset(str(tmp_path / "a"), engine=engine, chunks={}).chunks["x"] == (2, 2)

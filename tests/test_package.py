@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import colstore_io as cs
-from colstore_io import config, threads
+from colstore_io import config, formats, threads
 
 
 def run_python(code: str) -> str:
@@ -53,8 +53,90 @@ def test_import_brings_in_no_module_of_ours_but_the_package_itself():
 
 def test_first_use_brings_in_no_integration():
     loaded = run_python(f"import sys, colstore_io; colstore_io.open; {OWN_MODULES}").split()
-    assert "colstore_io.api" in loaded
+    assert "colstore_io.api.reading" in loaded
+    assert "colstore_io.api.writing" not in loaded
     assert [m for m in loaded if m.startswith(("colstore_io.integrations", "colstore_io.calibrate"))] == []
+
+
+FIRST_READ = """
+import sys
+import colstore_io
+with colstore_io.open({path!r}) as table:
+    table["x"][:], table[1:3, "k"].array(), table[0]
+"""
+
+LOADED_BY_A_FIRST_READ = {
+    *(
+        "colstore_io",
+        "api",
+        "arguments",
+        "arrays",
+        "buffers",
+        "chunk_cache",
+        "cold",
+        "column",
+        "config",
+        "convert",
+    ),
+    *("convert_pandas", "dataset", "decoding", "errors", "feeding", "fields", "formats", "gather", "kernels"),
+    *(
+        "kernels_numpy",
+        "materialise",
+        "opening",
+        "plan",
+        "predicate",
+        "preview",
+        "ranges",
+        "ready",
+        "reductions",
+    ),
+    *("rows", "segments", "selection", "storage", "streaming", "tables", "threads", "tuning", "views"),
+}
+"""Modules directly in the package. Whatever else a first read imports, everybody waits for: add to it with care."""
+
+
+def test_first_read_of_a_local_file_imports_what_it_needs_and_no_more(tmp_path):
+    """Opening a `.cstore` file and reading a column loads NumPy and that format: no writer, no fsspec."""
+    path = str(tmp_path / "small.cstore")
+    cs.store({"x": np.arange(10.0), "k": np.arange(10)}, path).close()
+    code = FIRST_READ.format(path=path)
+    own = [name.split(".") for name in run_python(code + OWN_MODULES).split()]
+    assert {name[1] if name[1:] else name[0] for name in own} <= LOADED_BY_A_FIRST_READ
+    assert {".".join(n[2:]) for n in own if n[1:2] == ["api"] and n[2:]} == {"reading"}
+    assert {n[2] for n in own if n[1:2] == ["formats"] and n[2:]} == {"cstore", "siblings"}
+    assert [n for n in own if n[1:2] == ["predicate"] and n[2:]] == []
+    others = run_python(
+        code
+        + "print(*sorted({m.split('.')[0] for m in sys.modules} & {'numpy', 'fsspec', 'asyncio', 'pyarrow', "
+        "'pandas', 'logging', 'pathlib', 'difflib', 'html', 'uuid'}))"
+    )
+    assert others == "numpy"
+
+
+@pytest.mark.parametrize(
+    ("name", "format"), [("t.abcd", "columns"), ("t.colbin", "colbin"), ("t.cstore", "cstore")]
+)
+def test_formats_are_loaded_by_the_first_bytes_of_a_file(tmp_path, name, format):
+    path = str(tmp_path / name)
+    cs.store({"x": np.arange(10.0), "k": np.arange(10)}, path).close()
+    code = FIRST_READ.format(path=path).replace("table[0]", "0")
+    own = run_python(code + OWN_MODULES).split()
+    loaded = {n for n in ("cstore", "columns", "colbin") if f"colstore_io.formats.{n}.reader" in own}
+    assert loaded == {format, "cstore"}  # the tables of any format ask that one for its bookkeeping
+
+
+def test_first_store_of_a_cstore_file_imports_no_other_format(tmp_path):
+    path = str(tmp_path / "new.cstore")
+    code = f"import sys, colstore_io; colstore_io.store({{'x': [1, 2]}}, {path!r}).close(); "
+    own = run_python(code + OWN_MODULES).split()
+    assert [
+        n for n in own if n.startswith(("colstore_io.formats.columns", "colstore_io.formats.colbin"))
+    ] == []
+
+
+def test_magics_in_the_table_of_formats_are_those_of_the_formats():
+    for one in formats.known_formats():
+        assert formats.detect(one.magic + b"\0" * 8, "x") is one
 
 
 def test_listing_xarray_engines_loads_the_plug_in_alone():
@@ -63,7 +145,6 @@ def test_listing_xarray_engines_loads_the_plug_in_alone():
     assert set(loaded) <= {
         "colstore_io",
         "colstore_io.integrations",
-        "colstore_io.integrations._xarray_column",
         "colstore_io.integrations.xarray",
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_an_error_ends_the_work_and_is_raised(helpers: int) -> None:
 
 
 def test_nobody_waits_for_helpers_that_have_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = threads.ThreadPoolExecutor(1)
+    pool = ThreadPoolExecutor(1)
     stop = threading.Event()
     try:
         pool.submit(stop.wait, 30)  # the only thread is busy

@@ -6,6 +6,7 @@ Formats ask `colstore_io.storage` for bytes and know nothing of file systems, fr
 
 from __future__ import annotations
 
+import importlib
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -568,19 +569,22 @@ class Format(Protocol):
         ...
 
 
-@cache
+_MAGICS = {"cstore": b"CSTORE\x00\x01", "columns": b"ABCD", "colbin": b"\x89COLBIN\n"}
+"""How the files of each format begin, so that a format is imported when there is a file of it. A test compares."""
+
+
 def known_formats() -> tuple[Format, ...]:
-    """Return every format there is. Imported when first asked for."""
-    from .colbin import FORMAT as COLBIN
-    from .columns import FORMAT as COLUMNS
-    from .cstore import FORMAT as CSTORE
-
-    return CSTORE, COLUMNS, COLBIN
+    """Return every format there is."""
+    return tuple(format_named(name) for name in _MAGICS)
 
 
+@cache
 def format_named(name: str) -> Format:
-    """Return the format of `ShardMeta.format`; `KeyError` if there is none."""
-    return {known.name: known for known in known_formats()}[name]
+    """Return the format of `ShardMeta.format`, imported when first asked for; `KeyError` if there is none."""
+    if name not in _MAGICS:
+        raise KeyError(name)
+    found: Format = importlib.import_module(f".{name}", __name__).FORMAT
+    return found
 
 
 def read_statistics(files: Sequence[ByteFile], metas: Sequence[ShardMeta]) -> list[ShardMeta]:
@@ -607,10 +611,9 @@ def detect(head: bytes | memoryview, path: str) -> Format:
     start = bytes(head[:8])
     if not start:
         raise FormatError("the file is empty (0 bytes), not a colstore file", path=path, offset=0)
-    known = known_formats()
-    for one in known:
-        if start.startswith(one.magic):
-            return one
+    for name, magic in _MAGICS.items():
+        if start.startswith(magic):
+            return format_named(name)
     if start[0] in (0xD4, 0xDC):
         return format_named("colbin")
     if start[0] in (0xD0, 0xD8):
@@ -624,7 +627,7 @@ def detect(head: bytes | memoryview, path: str) -> Format:
     older = _OLDER_MAGICS.get(start[:4])
     if older is not None:
         raise FormatError(older, path=path, offset=0, section="magic")
-    expected = " or ".join(repr(one.magic) for one in known)
+    expected = " or ".join(map(repr, _MAGICS.values()))
     raise FormatError(
         f"not a colstore file: it begins with {start!r}, expected {expected}",
         path=path,

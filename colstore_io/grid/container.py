@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,18 +69,22 @@ class Container:
 
     def variable(self, name: str, group: str | None = None) -> GridVariable:
         """Return a variable, ready to be read; `KeyError` if there is none."""
+        return self._variable(self.group(group), name)
+
+    def variables(self, group: str | None = None) -> Iterator[tuple[str, GridVariable]]:
+        """Return all variables of a group, by name."""
         found = self.group(group)
+        return ((name, self._variable(found, name)) for name in found.variables)
+
+    def _variable(self, group: Group, name: str) -> GridVariable:
+        members = group.members_of.get(name, ())
+        texts = {member.texts[name] for member in members if member.texts and name in member.texts}
         return GridVariable(
-            self.source, found.variables[name], found.members_of.get(name, ()), _texts_of(found, name)
+            self.source, group.variables[name], members, {path: group.texts[path] for path in texts}
         )
 
     def close(self) -> None:
         self.source.close()
-
-
-def _texts_of(group: Group, name: str) -> dict[str, Any]:
-    paths = {member.texts[name] for member in group.members_of.get(name, ()) if name in member.texts}
-    return {path: group.texts[path] for path in paths}
 
 
 def place_of(path: Any, *, storage_options: Any = None, filesystem: Any = None) -> Location:
@@ -170,18 +176,61 @@ def open_container(
         raise FileNotFoundError(
             2, "no such grid container: the directory has no complete manifest", place.spelling
         )
-    model = parse_grid(found, path=place.child(found.name).spelling)
-    return Container(place, model, GridSource(place, mmap=mmap, backend=backend, max_workers=max_workers))
+    return Container(
+        place, found.model(place), GridSource(place, mmap=mmap, backend=backend, max_workers=max_workers)
+    )
+
+
+class Generation:
+    """A manifest that was read, and what it says of a grid, once somebody asked."""
+
+    __slots__ = ("_model", "manifest")
+
+    def __init__(self, found: manifest.GenerationManifest) -> None:
+        self.manifest = found
+        self._model: Model | None = None
+
+    def model(self, place: Location) -> Model:
+        """Return the model, checked when it is first asked for.
+
+        Raises
+        ------
+        FormatError
+            If it contradicts itself, or is that of a table.
+        """
+        if self._model is None:
+            self._model = parse_grid(self.manifest, path=place.child(self.manifest.name).spelling)
+        return self._model
+
+
+_REMEMBERED_BYTES = 1 << 20
+"""Manifests up to this size are understood once, the last few of them: groups of one container are opened one after
+the other, loops open the same one again. They are read each time; the same bytes under the same name are the same."""
+
+
+def _understood(data: bytes, spelling: str) -> Generation:
+    return Generation(manifest.GenerationManifest.from_bytes(data, path=spelling))
+
+
+_remembered = functools.lru_cache(4)(_understood)
+
+
+def _read(location: Location) -> Generation:
+    data = manifest.read_bytes(location)
+    return (_remembered if len(data) <= _REMEMBERED_BYTES else _understood)(data, location.spelling)
 
 
 def generation_at(
     path: Any, *, storage_options: Any = None, filesystem: Any = None
-) -> tuple[Location, manifest.GenerationManifest | None]:
-    """Return the directory that `path` names, itself or by a manifest in it, and the generation; None without one."""
+) -> tuple[Location, Generation | None]:
+    """Return the directory that `path` names, itself or by a manifest in it, and the generation; None without one.
+
+    A generation may be shared with other callers: nobody changes it, nor what its model holds.
+    """
     place = place_of(path, storage_options=storage_options, filesystem=filesystem)
     if generation_of_name(place.path.rstrip("/").rpartition("/")[2]) is not None:
-        return place.parent(), manifest.read_generation(place)
-    return place, manifest.newest_generation(place)
+        return place.parent(), _read(place)
+    return place, manifest.newest_read(place, _read)
 
 
 def may_be_grid(path: Any, filesystem: Any = None) -> bool:
@@ -236,10 +285,9 @@ def container_at(
         if group is not None:
             raise
         return None  # a server that lists nothing
-    if found is None or found.kind != "grid":
+    if found is None or found.manifest.kind != "grid":
         return None
-    model = parse_grid(found, path=place.child(found.name).spelling)
-    container = Container(place, model, GridSource(place, **options))
+    container = Container(place, found.model(place), GridSource(place, **options))
     container.group(group)
     return container
 

@@ -113,7 +113,10 @@ class Axis:
 
     def lengths(self) -> tuple[int, ...]:
         """Return the length of every chunk."""
-        return tuple(length for length, count in self.runs for _ in range(count))
+        found: list[int] = []
+        for length, count in self.runs:
+            found.extend([length] * count)
+        return tuple(found)
 
     def chunk_at(self, index: int) -> tuple[int, int, int]:
         """Return number, first index and length of the chunk that holds `index`, which lies in ``[0, length)``."""

@@ -8,7 +8,6 @@ byte is written.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arguments import check_column_names, loaded_module
 from ..errors import ColumnNotFoundError, SchemaMismatchError
 from ..fields import Field, Schema
 from .arrow import TextTarget, arrow_type_error, whole_columns
@@ -100,7 +100,7 @@ def _checked_options(
     if nullable is None or isinstance(nullable, (bool, np.bool_)):
         names = bool(nullable)
     else:
-        names = frozenset([nullable] if isinstance(nullable, str) else map(str, nullable))
+        names = frozenset(check_column_names("nullable", nullable))
     return _Options("bytes" if strings == "bytes" else "unicode", widths, names, like, exact_numpy_strings)
 
 
@@ -473,7 +473,7 @@ def _look_ahead(data: Any, options: _Options) -> tuple[Any, _Options]:
     Data in memory need not be guessed from their first chunk. Other streams, and tables that go into a table with a
     schema, are returned as they are.
     """
-    pyarrow = sys.modules.get("pyarrow")
+    pyarrow = loaded_module("pyarrow")
     if pyarrow is None or not isinstance(data, pyarrow.Table) or options.like is not None:
         return data, options
     data, widths, with_nulls = whole_columns(data, options.strings)

@@ -8,13 +8,13 @@ NumPy arrays pass through without a copy. `ingest.py` puts columns together.
 from __future__ import annotations
 
 import datetime
-import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arguments import loaded_module
 from ..fields import STORABLE_KINDS
 from .arrow import TextTarget, check_width, fixed_text, refuse_trailing_nul, values_from_arrow
 
@@ -154,7 +154,7 @@ def column_of(name: str, data: Any, target: TextTarget) -> Column:
     SchemaMismatchError
         For text that is longer than `target.width`.
     """
-    pandas = sys.modules.get("pandas")
+    pandas = loaded_module("pandas")
     if pandas is not None and isinstance(
         data, (pandas.Series, pandas.Index, pandas.api.extensions.ExtensionArray)
     ):
@@ -446,7 +446,7 @@ def _times(name: str, present: NDArray[Any], kind: str) -> tuple[NDArray[Any], s
             f"column {name!r} mixes times of several zones ({', '.join(sorted(zones))}); "
             "convert them to one zone first"
         )
-    pandas = sys.modules.get("pandas")
+    pandas = loaded_module("pandas")
     if pandas is not None and any(
         issubclass(cls, (pandas.Timestamp, pandas.Timedelta)) for cls in set(map(type, present))
     ):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arguments import loaded_module
 from .arrow import TextTarget, storable_categories
 from .columns import Column, arrow_column, column_of, object_column, storable
 
@@ -21,13 +22,13 @@ __all__ = ["frame_columns", "is_frame", "is_pandas", "pandas_column"]
 
 def is_frame(data: Any) -> bool:
     """Tell whether `data` is a pandas DataFrame, without importing pandas."""
-    pandas = sys.modules.get("pandas")
+    pandas = loaded_module("pandas")
     return pandas is not None and isinstance(data, pandas.DataFrame)
 
 
 def is_pandas(data: Any) -> bool:
     """Tell whether `data` is a DataFrame, Series or Index, without importing pandas."""
-    pandas = sys.modules.get("pandas")
+    pandas = loaded_module("pandas")
     return pandas is not None and isinstance(data, (pandas.DataFrame, pandas.Series, pandas.Index))
 
 

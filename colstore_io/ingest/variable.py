@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arguments import check_column_names, loaded_module
 from ..arrays import arrow_array, without_views
 from ..errors import ColumnNotFoundError, SchemaMismatchError
 from ..fields import Field, Schema
@@ -127,7 +128,7 @@ def ingest_columns_stream(
     """
     if not is_stream(data):
         raise TypeError(f"expected a stream of tables, got {type(data).__name__}")
-    pyarrow = sys.modules.get("pyarrow")
+    pyarrow = loaded_module("pyarrow")
     if pyarrow is not None and isinstance(data, (pyarrow.Table, pyarrow.RecordBatch)):  # in memory: one batch
         yield ingest_columns(data, nullable=nullable, like=like)
         return
@@ -185,7 +186,7 @@ def _unpadded(batches: pa.RecordBatchReader, own: Schema) -> Iterator[pa.RecordB
 def _asked(nullable: Nullable, names: Sequence[str]) -> bool | AbstractSet[str]:
     if nullable is None or isinstance(nullable, (bool, np.bool_)):
         return bool(nullable)
-    asked = frozenset([nullable] if isinstance(nullable, str) else map(str, nullable))
+    asked = frozenset(check_column_names("nullable", nullable))
     for name in asked:
         if name not in names:
             raise ColumnNotFoundError.for_name(name, names)

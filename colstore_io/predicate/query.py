@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..arguments import check_mapping
 from ..errors import QueryError
 from .expression import MAX_DEPTH, Column, Constant, Expr, IsIn, IsNull, call, col, lift, members_of
 from .literals import Scalar, as_scalar, is_nan, is_null, is_number
@@ -111,7 +112,7 @@ def parse_query(text: str, *, columns: Sequence[str], params: Mapping[str, objec
     """
     if not isinstance(text, str):
         raise TypeError(f"a query must be text, got {type(text).__name__}")
-    return _Parser(text, columns, params or {}).parse()
+    return _Parser(text, columns, check_mapping("params", params or {})).parse()
 
 
 class _Parser:

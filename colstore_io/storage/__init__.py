@@ -387,15 +387,15 @@ def is_local(location: Location) -> bool:
 
 def locate(url: str, *, storage_options: Mapping[str, Any] | None = None, filesystem: Any = None) -> Location:
     """Return the location of an absolute URL or path, taken literally; nothing is looked up."""
-    import fsspec
-
-    from .filesystems import live
+    from .filesystems import checked_filesystem
     from .resolve import copy_options
 
     if filesystem is not None:
-        fs, path = live(filesystem), filesystem._strip_protocol(url)
+        fs, path = checked_filesystem(filesystem), filesystem._strip_protocol(url)
     elif "://" in url:
+        import fsspec
+
         fs, path = fsspec.url_to_fs(url, **copy_options(storage_options))
     else:
-        fs, path = local_filesystem(), os.path.abspath(url)
+        fs, path = None, os.path.abspath(url)
     return Location(url, url, path, fs, path if is_plain_local(fs) else None)

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,13 +30,11 @@ class LocalPaths(Sequence[Location]):
     ----------
     spellings, paths : list of str
         As the caller wrote them, and absolute.
-    fs : fsspec file system
     """
 
-    def __init__(self, spellings: Sequence[str], paths: Sequence[str], fs: Any) -> None:
+    def __init__(self, spellings: Sequence[str], paths: Sequence[str]) -> None:
         self.spellings = spellings
         self.paths = paths
-        self._fs = fs
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -49,7 +47,7 @@ class LocalPaths(Sequence[Location]):
         if isinstance(key, slice):
             return [self[i] for i in range(*key.indices(len(self)))]
         path = self.paths[key]
-        return Location(self.spellings[key], path, path, self._fs, path)
+        return Location(self.spellings[key], path, path, None, path)
 
 
 class HeadBlock(Sequence[memoryview]):

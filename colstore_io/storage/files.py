@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import time
-import uuid
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -212,6 +210,8 @@ class MemoryFile(ByteFile):
     def token(self) -> str:
         """Hash of the contents, computed when first asked for: O(size)."""
         if self._token is None:
+            import hashlib
+
             self._token = f"content:{self.size}:{hashlib.blake2b(self._view, digest_size=16).hexdigest()}"
         return self._token
 
@@ -257,6 +257,8 @@ class StreamFile(ByteFile):
         super().__init__(None, spelling, int(size), io)
         self._stream = stream
         self._lock = threading.Lock()  # guards the position of _stream; held during one seek + read
+        import uuid
+
         self._token = f"stream:{uuid.uuid4().hex}"  # nothing tells whether two objects hold the same bytes
         self._closed = False
 

@@ -1,8 +1,11 @@
 """File systems: which kind, alive in this process, and what they tell about an object.
 
-fsspec's asynchronous clients refuse to work in a forked child, and sockets of the others must not be
-shared with the parent. So `live` gives every user of a file system an instance of *this* process, made
-anew from the arguments of the old one when the process was forked since (integrations.md 4.5).
+fsspec is imported when there is a file system to speak of: files of this machine are read without it, and importing it
+takes as long as importing NumPy.
+
+Its asynchronous clients refuse to work in a forked child, and sockets of the others must not be shared with the parent.
+So `live` gives every user of a file system an instance of *this* process, made anew from the arguments of the old one
+when the process was forked since (integrations.md 4.5).
 """
 
 from __future__ import annotations
@@ -15,8 +18,6 @@ import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import fsspec
-
 from ..errors import StorageError
 from .names import redact
 
@@ -24,10 +25,12 @@ __all__ = [
     "BATCH_SIZE",
     "ObjectState",
     "cached_info",
+    "checked_filesystem",
     "gather_infos",
     "gather_lists",
     "infos",
     "is_async",
+    "is_filesystem",
     "is_http",
     "is_plain_local",
     "keeps_local_copies",
@@ -65,10 +68,33 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
+def _is_a(fs: Any, module: str, name: str) -> bool:
+    """Whether `fs` is of a class of fsspec's; a module that is not loaded, or not wholly yet, made no object."""
+    kind = getattr(sys.modules.get(f"fsspec.{module}"), name, None)
+    return kind is not None and isinstance(fs, kind)
+
+
+def is_filesystem(value: Any) -> bool:
+    """Whether `value` is a file system of fsspec."""
+    if value is None:
+        return False
+    import fsspec
+
+    return isinstance(value, fsspec.AbstractFileSystem)
+
+
+def checked_filesystem(value: Any) -> Any:
+    """Return a file system, alive in this process; `TypeError` for anything else."""
+    if not is_filesystem(value):
+        raise TypeError(f"filesystem must be an fsspec file system, got {type(value).__name__}")
+    return live(value)
+
+
 def is_plain_local(fs: Any) -> bool:
-    """Whether paths of `fs` are paths of this machine."""
-    module = sys.modules.get("fsspec.implementations.local")
-    return module is not None and isinstance(fs, module.LocalFileSystem)
+    """Whether paths of `fs` are paths of this machine; ``None`` stands for its own file system."""
+    if fs is None:
+        return True
+    return _is_a(fs, "implementations.local", "LocalFileSystem")
 
 
 def keeps_local_copies(fs: Any) -> bool:
@@ -79,14 +105,12 @@ def keeps_local_copies(fs: Any) -> bool:
 
 def is_async(fs: Any) -> bool:
     """Whether `fs` is one of fsspec's asynchronous implementations (not a cache around one)."""
-    module = sys.modules.get("fsspec.asyn")
-    return module is not None and isinstance(fs, module.AsyncFileSystem)
+    return _is_a(fs, "asyn", "AsyncFileSystem")
 
 
 def is_http(fs: Any) -> bool:
     """Whether `fs` is fsspec's own HTTP client (a subclass counts)."""
-    module = sys.modules.get("fsspec.implementations.http")
-    return module is not None and isinstance(fs, module.HTTPFileSystem)
+    return _is_a(fs, "implementations.http", "HTTPFileSystem")
 
 
 _local_filesystem: Any = None
@@ -96,11 +120,15 @@ def local_filesystem() -> Any:
     """Return the file system of this machine; always the same object (fsspec takes 12 us to find it again)."""
     global _local_filesystem
     if _local_filesystem is None:
+        import fsspec
+
         _local_filesystem = fsspec.filesystem("file")
     return _local_filesystem
 
 
 def _rebuild(fs: Any, **changes: Any) -> Any:
+    import fsspec
+
     options = {
         key: live(value) if isinstance(value, fsspec.AbstractFileSystem) else value
         for key, value in dict(fs.storage_options).items()
@@ -112,8 +140,11 @@ def _rebuild(fs: Any, **changes: Any) -> Any:
 def live(fs: Any) -> Any:
     """Return `fs`, or its successor when this process was forked after `fs` was made.
 
-    An instance made with ``asynchronous=True`` has no blocking methods; a blocking twin is returned for it.
+    None is the file system of this machine. An instance made with ``asynchronous=True`` has no blocking methods; a
+    blocking twin is returned for it.
     """
+    if fs is None:
+        return local_filesystem()
     key = id(fs)
     reference = _known.get(key)
     if reference is not None and reference() is fs:
@@ -150,8 +181,7 @@ def live(fs: Any) -> Any:
 
 def _shares_nothing(fs: Any) -> bool:
     """Whether a forked child may go on with the parent's instance (its state is files or plain memory)."""
-    module = sys.modules.get("fsspec.implementations.memory")
-    return is_plain_local(fs) or (module is not None and isinstance(fs, module.MemoryFileSystem))
+    return is_plain_local(fs) or _is_a(fs, "implementations.memory", "MemoryFileSystem")
 
 
 def sync(fs: Any, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:

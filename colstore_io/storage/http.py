@@ -12,7 +12,6 @@ session are used, but the answer is judged before its body is read:
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -63,6 +62,8 @@ def http_ranges(fs: Any, paths: Sequence[str], starts: Sequence[int], stops: Seq
 
 
 async def _ask_all(fs: Any, paths: list[str], starts: list[int], stops: list[int]) -> list[Any]:
+    import asyncio  # takes as long as all of this package
+
     session = await fs.set_session()
     gate = asyncio.Semaphore(BATCH_SIZE)
 

@@ -12,10 +12,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import StaleDatasetError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 __all__ = ["TRUST_SECONDS", "Verified", "verified"]
 
@@ -70,6 +72,8 @@ class Verified:
         store = _store_key(fs)
         keys: list[Key] = [(store, *version) for version in versions]
         mine: dict[Key, int] = {}
+        from concurrent.futures import Future
+
         waiting: dict[Key, Future[Exception | None]] = {}
         now = time.monotonic()
         with self._lock:

@@ -13,13 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-import fsspec
-
 from .filesystems import (
+    checked_filesystem,
+    is_filesystem,
     is_http,
     is_plain_local,
     live,
-    local_filesystem,
     local_token,
     state_of,
     storage_error,
@@ -55,8 +54,8 @@ class Location:
         Absolute address. May hold credentials if the caller put them there; the repr does not show them.
     path : str
         Path inside `fs`.
-    fs : fsspec.AbstractFileSystem
-        Use `filesystem()` instead after a fork.
+    fs : fsspec.AbstractFileSystem or None
+        None for files of this machine. `filesystem()` gives the object in either case, after a fork too.
     local_path : str or None
         Real path when the bytes are on this machine. ``None`` for file systems that keep local copies
         (``simplecache``): theirs is known when the file is opened.
@@ -115,7 +114,7 @@ class Location:
 
 def _local_location(spelling: str, path: str, size: int | None, token: str | None) -> Location:
     """Rebuild a pickled local location without a file system in the pickle: tasks carry one of these each."""
-    return Location(spelling, path, path, local_filesystem(), path, size, token)
+    return Location(spelling, path, path, None, path, size, token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,7 +465,7 @@ def resolve(
     """
     fs_of_object = getattr(path, "fs", None)
     inner = getattr(path, "path", None)
-    if isinstance(fs_of_object, fsspec.AbstractFileSystem) and isinstance(inner, str):
+    if is_filesystem(fs_of_object) and isinstance(inner, str):
         if getattr(path, "compression", None) is not None:
             raise ValueError(
                 "a compressed file has no byte ranges to read; decompress it first, or pass its contents as bytes"
@@ -482,12 +481,12 @@ def resolve(
     if not path:
         raise ValueError("the path is empty; '.' is the working directory")
     if filesystem is not None:
-        if not isinstance(filesystem, fsspec.AbstractFileSystem):
-            raise TypeError(f"filesystem must be an fsspec file system, got {type(filesystem).__name__}")
-        return _resolve_on(live(filesystem), path, spelling=path, literal_only=literal_only)
+        return _resolve_on(checked_filesystem(filesystem), path, spelling=path, literal_only=literal_only)
     if literal_only or not ("://" in path or ("::" in path and not os.path.lexists(path))):
         expanded = path if literal_only else os.path.expanduser(path)
-        return _resolve_local(path, expanded, local_filesystem(), literal_only=literal_only)
+        return _resolve_local(path, expanded, None, literal_only=literal_only)
+    import fsspec
+
     try:
         fs, inside = fsspec.url_to_fs(path, **copy_options(storage_options))
     except (ImportError, ValueError) as exc:  # library of the protocol missing; protocol unknown

@@ -10,8 +10,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import fsspec
-
 from .filesystems import live, storage_error
 from .names import redact_url
 from .planned import verified
@@ -54,6 +52,8 @@ def write_object(
     if isinstance(target, Location):
         fs, path, shown = target.filesystem(), target.path, redact_url(target.spelling)
     else:
+        import fsspec
+
         fs, path = fsspec.url_to_fs(target, **copy_options(storage_options))
         fs, shown = live(fs), redact_url(target)
     try:

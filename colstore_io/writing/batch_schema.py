@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import check_mapping
 from ..errors import SchemaMismatchError
 from ..fields import Field, PhysicalColumn, Schema
 from ..ingest import Batch
@@ -21,6 +22,13 @@ class Attributes:
 
     table: Mapping[str, Any] | None = None
     columns: Mapping[str, Mapping[str, Any]] | None = None
+
+    def __post_init__(self) -> None:
+        if self.table is not None:
+            check_mapping("attrs", self.table)
+        if self.columns is not None:
+            for name, attrs in check_mapping("column_attrs", self.columns).items():
+                check_mapping(f"column_attrs[{name!r}]", attrs)
 
     def __bool__(self) -> bool:
         return bool(self.table or self.columns)

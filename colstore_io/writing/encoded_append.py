@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from ..arguments import check_path
 from ..formats.columns.append import (
     MARKER_BYTES,
     MARKER_MAGIC,
@@ -71,7 +72,7 @@ def recover_columns_file(path: str | os.PathLike[str]) -> int:
     FormatError
         If no append explains the end of the file.
     """
-    spelling = os.fspath(path)
+    spelling = check_path("path", path)
     with open_locked(spelling) as locked:
         file = _Descriptor(locked.fd, spelling)
         size = file.size

@@ -55,6 +55,10 @@ class _ColumnsFile:
 
 class _Log:
     def __init__(self, path: str, options: dict[str, Any]) -> None:
+        for name in options.keys() - {"compress"}:
+            raise TypeError(
+                f"update() of a log of messages takes no {name}=; of the options of its encoder, compress="
+            )
         self._log = LogWriter(path, **options)
 
     def append(self, batches: list[ColumnBatch]) -> None:

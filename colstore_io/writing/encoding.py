@@ -19,6 +19,7 @@ from typing import Any, Literal, NoReturn, Self
 
 import numpy as np
 
+from ..arguments import check_integer
 from ..fields import Schema
 from ..formats import FileEncoder
 from ..ingest import is_stream
@@ -145,8 +146,8 @@ class RowGroups:
     """
 
     def __init__(self, row_group_size: int | None = None) -> None:
-        if row_group_size is not None and row_group_size < 1:
-            raise ValueError(f"row_group_size must be at least 1 row, got {row_group_size}")
+        if row_group_size is not None:
+            check_integer("row_group_size", row_group_size, 1)
         self._size = row_group_size
         self._waiting: list[ColumnBatch] = []
         self._n_kept = 0  # of these, copied already

@@ -13,9 +13,10 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from .. import storage
+from ..arguments import check_integer, check_number
 from ..errors import CommitConflictError, UnsupportedFeatureError
 from ..storage import Location
 from ..storage.names import data_suffix, is_ignored, is_partition_folder
@@ -43,12 +44,16 @@ __all__ = [
     "member_locations",
     "new_commit_id",
     "newest_generation",
+    "newest_read",
     "newest_table",
     "next_number",
     "publish",
+    "read_bytes",
     "read_generation",
     "vacuum",
 ]
+
+T = TypeVar("T")
 
 
 def directory_location(directory: Any, *, storage_options: Any = None, filesystem: Any = None) -> Location:
@@ -63,7 +68,8 @@ def directory_location(directory: Any, *, storage_options: Any = None, filesyste
     return replace(located, spelling=target.spelling)
 
 
-def _read(location: Location) -> bytes:
+def read_bytes(location: Location) -> bytes:
+    """Return all bytes of a manifest."""
     if location.local_path is not None:
         with open(location.local_path, "rb", buffering=0) as local:
             return local.readall()
@@ -84,7 +90,7 @@ def read_generation(location: Location) -> GenerationManifest:
     IncompleteManifestError, UnsupportedFeatureError
         If it is not complete, or complete but not understood; see `GenerationManifest.from_bytes`.
     """
-    return GenerationManifest.from_bytes(_read(location), path=location.spelling)
+    return GenerationManifest.from_bytes(read_bytes(location), path=location.spelling)
 
 
 def newest_generation(directory: Location) -> GenerationManifest | None:
@@ -97,9 +103,14 @@ def newest_generation(directory: Location) -> GenerationManifest | None:
     UnsupportedFeatureError
         If the newest complete manifest is not understood: it is the dataset all the same, and an older one is not.
     """
+    return newest_read(directory, read_generation)
+
+
+def newest_read(directory: Location, read: Callable[[Location], T]) -> T | None:
+    """Return what `read` makes of the newest complete manifest; it raises what `read_generation` does."""
     for generation in _generations(directory):
         try:
-            return read_generation(directory.child(manifest_name(generation)))
+            return read(directory.child(manifest_name(generation)))
         except (IncompleteManifestError, FileNotFoundError):
             continue
     return None
@@ -297,10 +308,8 @@ def vacuum(
     Only files of this library's own pattern ``part-<digits>-<random>.*`` are deleted, and never a manifest. A
     directory without a complete manifest consists of all its members: nothing is deleted there.
     """
-    if isinstance(keep, bool) or keep < 1:
-        raise ValueError(f"keep must be at least 1, got {keep}")
-    if older_than_seconds < 0:
-        raise ValueError(f"older_than_seconds must not be negative, got {older_than_seconds}")
+    check_integer("keep", keep, 1)
+    check_number("older_than_seconds", older_than_seconds, 0)
     place = directory_location(directory, storage_options=storage_options, filesystem=filesystem)
     named = _kept_files(place, keep)
     if named is None:

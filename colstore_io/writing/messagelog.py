@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arguments import check_path
 from ..errors import FormatError, SchemaMismatchError
 from ..fields import Schema
 from ..formats.colbin.arguments import schema_bytes
@@ -85,7 +86,9 @@ class LogWriter(Uncopyable):
         compress: bool = False,
         exclusive: bool = False,
     ) -> None:
-        self.path = os.fspath(path)
+        self.path = check_path("path", path)
+        if encode is not None and not callable(encode):
+            raise TypeError(f"encode must be a function that returns bytes, got {encode!r}")
         self._encode = encode
         self._compress = compress
         header = _header(types)

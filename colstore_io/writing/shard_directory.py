@@ -137,7 +137,7 @@ class ShardDirectory(Uncopyable):
         filesystem: Any,
         format: str | None = None,
     ) -> None:
-        if format is not None and format not in SUFFIX_OF:
+        if format is not None and (not isinstance(format, str) or format not in SUFFIX_OF):
             raise ValueError(f"format must be one of {', '.join(map(repr, SUFFIX_OF))}, got {format!r}")
         given = None if name is None else ShardName(name)
         if given is not None and format is not None and given.format != format:

@@ -7,6 +7,7 @@ import io
 import pickle
 import subprocess
 import sys
+import warnings
 
 import dask
 import fsspec
@@ -194,13 +195,31 @@ def test_preferred_chunks_are_segments_of_a_mebibyte_and_more(tmp_path):
             writer.write({"a": np.zeros(rows), "b": np.zeros(rows, "i2")})
     ds = opened(path, chunks={})
     assert ds.chunks == {"row": (150_000, 150_000, 140_000)}
-    assert opened(path).a.encoding["preferred_chunks"] == {"row": 150_000}
+    assert opened(path).a.encoding["preferred_chunks"] == {"row": (150_000, 150_000, 140_000)}
     with cs.create(tmp_path / "i.cstore") as writer:
         for rows in (150_000, 200_000, 180_000):
             writer.write({"a": np.zeros(rows)})
     irregular = opened(tmp_path / "i.cstore")
     assert irregular.a.encoding["preferred_chunks"] == {"row": (150_000, 200_000, 180_000)}
     assert opened(tmp_path / "i.cstore", chunks={}).chunks == {"row": (150_000, 200_000, 180_000)}
+
+
+@pytest.mark.parametrize("chunks", [{}, "auto", {"row": 200_000}, {"row": "auto"}, 70_000])
+def test_lengths_of_chunks_mean_the_same_as_one_number(tmp_path, monkeypatch, chunks):
+    path = tmp_path / "m.cstore"
+    with cs.create(path) as writer:
+        for rows in (150_000, 150_000, 150_000, 140_000):
+            writer.write({"a": np.zeros(rows), "b": np.zeros(rows, "i2")})
+
+    def shown():
+        with warnings.catch_warnings(record=True) as found, dask.config.set({"array.chunk-size": "3MiB"}):
+            warnings.simplefilter("always")
+            return opened(path, chunks=chunks).a.chunks, [str(w.message) for w in found]
+
+    few = shown()
+    monkeypatch.setattr("colstore_io.integrations._xarray_table.FEW_CHUNKS", 2)
+    assert opened(path).a.encoding["preferred_chunks"] == {"row": 150_000}
+    assert shown() == few
 
 
 def test_small_segments_share_chunks_and_large_ones_are_cut(records, tmp_path):
@@ -383,7 +402,7 @@ def test_cf_attributes_are_decoded_unless_refused(tmp_path):
     ds = opened(path)
     np.testing.assert_array_equal(ds.x.values, [0.5, np.nan, 1.5])
     assert ds.t.values.astype("M8[D]").astype(str).tolist() == ["2000-01-01", "2000-01-02", "2000-01-03"]
-    assert ds.x.encoding["preferred_chunks"] == {"row": 3}
+    assert ds.x.encoding["preferred_chunks"] == {"row": (3,)}
     raw = opened(path, decode_cf=False)
     assert raw.x.values.tolist() == [1, -99, 3]
     assert raw.x.attrs["scale_factor"] == 0.5

@@ -343,7 +343,7 @@ def test_compaction_merges_files_and_keeps_values(tmp_path):
     after = opened(tmp_path / "a")
     xr.testing.assert_identical(after.load(), ds)
     xr.testing.assert_identical(early.load(), ds)
-    assert after["t"].encoding["preferred_chunks"]["time"] == 1
+    assert set(after["t"].encoding["preferred_chunks"]["time"]) == {1}
 
 
 def test_vacuum_removes_what_no_generation_names(tmp_path):

@@ -128,3 +128,16 @@ def test_dataset_is_the_one_that_xarray_would_construct(tmp_path, monkeypatch, d
     found = shown()
     monkeypatch.setattr(_xarray_opening, "_construct", None)  # as if xarray had no such function
     assert repr(found) == repr(shown())
+
+
+def test_attributes_of_one_opening_are_not_those_of_the_next(tmp_path):
+    attrs = {"list": [1, 2], "array": np.array([1, 2]), "map": {"a": {"b": 1}}, "text": "x"}
+    given = xr.Dataset({"v": ("x", np.arange(3), attrs)}, attrs=attrs)
+    given.colstore.to_colstore(tmp_path / "a")
+    before = opened(tmp_path / "a")
+    for one in (before, before["v"]):
+        one.attrs["list"].append(3)
+        one.attrs["array"][:] = 0
+        one.attrs["map"]["a"]["b"] = 2
+        one.attrs["text"] = "y"
+    xr.testing.assert_identical(opened(tmp_path / "a").load(), given)

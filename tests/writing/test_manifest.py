@@ -485,7 +485,7 @@ class TestVacuum:
 
     @pytest.mark.parametrize("options", [{"keep": 0}, {"keep": True}, {"older_than_seconds": -1}])
     def test_bad_arguments_are_refused(self, tmp_path: Path, options: dict[str, Any]) -> None:
-        with pytest.raises(ValueError):
+        with pytest.raises((TypeError, ValueError), match=next(iter(options))):
             vacuum(tmp_path, **options)
 
     def test_object_store(self) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
+from ...arguments import check_mapping
 from .markers import FieldOptions, ScalarType, parse_tag
 from .schema import FieldDef, FieldType, Section, SectionBuilder, StructDef, TypeCode, assign_keys, kind_of
 
@@ -216,7 +217,7 @@ class TypeTable:
 
     def __init__(self, namespace: Mapping[str, Any] | None = None) -> None:
         self.builder = SectionBuilder()
-        self._namespace = dict(namespace or {})
+        self._namespace = dict(check_mapping("namespace", namespace or {}))
         self._sources: dict[int, RecordSource] = {}
 
     @classmethod
@@ -305,6 +306,8 @@ class TypeTable:
         origin = get_origin(base)
         if origin in (typing.Union, types.UnionType):
             return self._union(base, place, options)
+        if type(base).__hash__ is None:  # a list, a dict: no type, and not to be looked up as one
+            raise TypeError(f"{place}: {base!r} is no type")
         if base in (Any, object):
             return _Found(FieldType.scalar(TypeCode.DYNAMIC), True)
         if base in _PLAIN:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arguments import check_integer
 from ...errors import SchemaMismatchError
 from ...fields import Schema
 from ..cstore.attributes import encode_attributes
@@ -143,7 +144,7 @@ class LogEncoder:
         self.columns = list_columns(self.header.section, 1).columns if len(schema) else ()
         self._schema = schema
         self._compress = compress
-        self._threads = threads
+        self._threads = check_integer("threads", threads, 1)
         self._sizes: list[int] = []
         self._rows: list[int] = []
         self._statistics = FrameStatistics(self.columns)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arguments import check_column_names, check_integer
 from ...errors import ColumnNotFoundError, FormatError
 from .buffers import Buffer, ColumnBuffers
 from .layout import SCALAR_DTYPES, ListColumns, RecordColumn, list_columns, parsed_section
@@ -75,7 +76,7 @@ def decode_columns(
     chosen = _chosen(section, columns)
     data, offsets = _joined(messages)
     rows = len(offsets) - 1
-    check_size(rows, len(chosen.columns), max_rows=1 << 62, max_cells=max_cells)
+    check_size(rows, len(chosen.columns), max_rows=1 << 62, max_cells=check_integer("max_cells", max_cells))
     buffers = ColumnBuffers(chosen, rows)
     wrong, at = kernel.read_records(chosen.layout, data, offsets[:-1], np.diff(offsets), buffers.targets)
     if wrong:
@@ -142,10 +143,11 @@ def _chosen(section: bytes, columns: Sequence[str] | None) -> ListColumns:
             raise TypeError(f"fields that cannot be columns: {', '.join(map(repr, known.skipped))}")
         return known
     names = {column.name: number for number, column in enumerate(known.columns)}
-    for name in columns:
+    wanted = check_column_names("columns", columns)
+    for name in wanted:
         if name not in names:
             raise ColumnNotFoundError.for_name(name, names)
-    return list_columns(section, 0, tuple(sorted({names[name] for name in columns})))
+    return list_columns(section, 0, tuple(sorted({names[name] for name in wanted})))
 
 
 def _joined(messages: Messages) -> tuple[Buffer, NDArray[np.int64]]:

@@ -337,6 +337,8 @@ class Section:
         FormatError
             For all that colbin.md 15 lists for sections, and for bytes behind the section.
         """
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise TypeError(f"a section is bytes, not {type(data).__name__}")
         section, end = cls.read(data, 0)
         if end != len(data):
             raise _damaged(f"{len(data) - end} bytes follow the section", end)
@@ -402,6 +404,8 @@ class Section:
 
     def is_prefix_of(self, other: Section) -> bool:
         """Whether `other` begins with these definitions: then it reads messages of its own better (colbin.md 15)."""
+        if not isinstance(other, Section):
+            raise TypeError(f"expected a Section, got {type(other).__name__}")
         return self.on_wire.structs == other.on_wire.structs[: len(self.structs)]
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arguments import check_column_names, check_integer, check_name
 from ...buffers import empty
 from ...errors import ColumnNotFoundError, FormatError
 from ...kernels import column_codec
@@ -349,12 +350,15 @@ def decode_table(
     ColumnNotFoundError
     """
     check_message(message)
+    check_integer("max_rows", max_rows)
+    check_integer("max_cells", max_cells)
+    if table is not None:
+        check_name("table", table)
     own, body, k8 = split_message(message, None if section is None else schema_bytes(section))
     field = choose_list(own, table)
     chosen = list_columns(own, field.type.index)
     if columns is not None:
-        columns = [columns] if isinstance(columns, str) else columns
-        chosen, order = _select(own, field, chosen, columns)
+        chosen, order = _select(own, field, chosen, check_column_names("columns", columns))
     span = find_list(message, body, len(message), k8, own, field)
     check_size(span.rows, len(chosen.struct.fields), max_rows=max_rows, max_cells=max_cells)
     decoded = decode_list(message, span, chosen, errors=errors, threads=threads)

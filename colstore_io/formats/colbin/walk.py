@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ...arguments import check_integer
 from ...errors import FormatError
 from ...kernels import json_walk
 from .arguments import check_message, schema_bytes
@@ -70,6 +71,8 @@ def to_json(
     '{"id":1,"name":"a"}'
     """
     check_message(message)
+    for name, limit in (("max_rows", max_rows), ("max_cells", max_cells), ("max_text", max_text)):
+        check_integer(name, limit)
     data = bytes(message)
     k8, described = open_message(data)
     table = None if schema is None else _types_of(schema)

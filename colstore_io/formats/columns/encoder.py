@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import threads as thread_budget
+from ...arguments import check_integer, check_mapping
 from ...errors import ColumnNotFoundError
 from ...fields import Field, Schema
 from .bounds import chunk_bounds
@@ -177,16 +178,23 @@ class ColumnsEncoder:
         self._level: Level = normal_level(level)
         if level is not None and compression == "auto":
             raise ValueError("level needs a compression that takes one, such as compression='flate'")
+        block_size = check_integer("block_size", block_size)
         self._block_size = block_size if block_size > 0 else BLOCK_BYTES
         if optimize not in (False, True, "exact", "fast"):
             raise ValueError(f"optimize must be a bool, 'exact' or 'fast', got {optimize!r}")
         self._optimize: Literal["exact", "fast"] | None = "exact" if optimize is True else optimize or None
         self._optimize_level = normal_level(9 if optimize_level in (None, 0) else optimize_level)
+        if not isinstance(tokenized_layout, (tuple, list)) or len(tokenized_layout) != 2:
+            raise TypeError(
+                f"tokenized_layout must be a pair of representation and boundary, got {tokenized_layout!r}"
+            )
         self._representation = _position(tokenized_layout[0], REPRESENTATIONS, "representation")
         self._boundary = _position(tokenized_layout[1], BOUNDARIES, "boundary")
         self._digests: list[bytes] = []
-        self._columns = self._planned(encoding, compression, dict(tokenizers or {}))
-        self._threads = threads or 0
+        self._columns = self._planned(
+            encoding, compression, dict(check_mapping("tokenizers", tokenizers or {}))
+        )
+        self._threads = 0 if threads is None else check_integer("threads", threads)
         self._layouts: list[Layout] | None = None
         self._reports: tuple[Candidates, ...] = ()
         self._groups: list[GroupEntry] = []

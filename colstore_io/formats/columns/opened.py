@@ -12,7 +12,7 @@ import numpy as np
 
 from ...fields import Schema
 from ...kernels import footers as kernel
-from ...storage import IOStats, LocalFile, LocalOptions, Location, local_filesystem
+from ...storage import IOStats, LocalFile, LocalOptions, Location
 from .. import ReadOptions, ShardMeta
 from .footer import CHUNK_RECORD, Footer, schema_of
 from .frame import Prologue
@@ -76,7 +76,7 @@ class OpenedFile:
 
     def settle(self) -> tuple[LocalFile, ShardMeta]:
         """Return the file and what its header says; the file has the descriptor now. To be called once."""
-        location = Location(self._spelling, self._path, self._path, local_filesystem(), self._path)
+        location = Location(self._spelling, self._path, self._path, None, self._path)
         requests, n_bytes, seconds = self._file.read
         size, mtime_ns, inode = self._file.state
         file = LocalFile(

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arguments import check_path
 from ...errors import FormatError, UnsupportedFeatureError
 from ...kernels.tokens import BpeModel, TokenTable
 from .tokenizer_json import TokenizerModel, parse_tokenizer
@@ -248,7 +249,12 @@ def _rebuild(data: bytes, strict: bool) -> Tokenizer:
 
 
 def _digest(digest: bytes | str) -> bytes:
-    raw = bytes.fromhex(digest) if isinstance(digest, str) else bytes(digest)
+    if not isinstance(digest, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"a digest is 32 bytes or their hexadecimal form, got {digest!r}")
+    try:
+        raw = bytes.fromhex(digest) if isinstance(digest, str) else bytes(digest)
+    except ValueError:
+        raise ValueError(f"a digest in text form has 64 hexadecimal digits, got {digest!r}") from None
     if len(raw) != 32:
         raise ValueError(f"a digest has 32 bytes, got {len(raw)}")
     return raw
@@ -263,6 +269,8 @@ class TokenizerRegistry:
     def __init__(self, tokenizers: Iterable[Tokenizer] = ()) -> None:
         self._lock = threading.Lock()  # guards _known; no other lock is taken under it
         self._known: dict[bytes, Tokenizer] = {}
+        if not isinstance(tokenizers, Iterable):
+            raise TypeError(f"tokenizers must be a list of Tokenizer objects, got {tokenizers!r}")
         for tokenizer in tokenizers:
             self.register(tokenizer)
 
@@ -274,6 +282,8 @@ class TokenizerRegistry:
         ValueError
             If another object with the same digest is registered.
         """
+        if not isinstance(tokenizer, Tokenizer):
+            raise TypeError(f"a registry holds Tokenizer objects, got {type(tokenizer).__name__}")
         with self._lock:
             known = self._known.setdefault(tokenizer.digest, tokenizer)
         if known is not tokenizer:
@@ -358,10 +368,12 @@ def register_tokenizer(
         If `source` is a tokenizer object and another one has its digest.
     """
     target = default_registry if registry is None else registry
+    if not isinstance(target, TokenizerRegistry):
+        raise TypeError(f"registry must be a TokenizerRegistry, got {type(target).__name__}")
     if isinstance(source, Tokenizer):
         _check_digest(source.digest, digest)
         return target.register(source)
-    data = source if isinstance(source, bytes) else Path(source).read_bytes()
+    data = source if isinstance(source, bytes) else Path(check_path("source", source)).read_bytes()
     found = hashlib.sha256(data).digest()
     _check_digest(found, digest)
     if found in target:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...storage import ByteFile, listed_beside
-from ..inspection import Inspection
 from .header import MAGIC
 from .reader import HeaderInfo, read_header, read_metadata, read_statistics
 from .sidecar import read_block_statistics
 
 if TYPE_CHECKING:
     from .. import Problem, ReadOptions, ShardMeta, Statistics
+    from ..inspection import Inspection
 
 __all__ = ["FORMAT", "CstoreFormat"]
 
@@ -53,6 +53,8 @@ class CstoreFormat:
 
     def inspect(self, file: ByteFile, head: memoryview) -> Inspection:
         """Describe the records: their rows, where they are, and their bytes."""
+        from ..inspection import Inspection
+
         (meta,) = read_metadata([file], [head])
         rows = meta.record_rows.tolist()
         title = (

@@ -248,6 +248,8 @@ def _field(
     members: Sequence[Mapping[str, Any]],
 ) -> Field:
     column = columns[position]
+    if not own:
+        return Field(name=column.name, dtype=column.dtype)
     if "validity" in own:
         behind = columns[position + 1] if position + 1 < len(columns) else None
         if (

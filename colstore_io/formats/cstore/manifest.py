@@ -6,6 +6,7 @@ failure of the parser, of the nesting depth or of NumPy's dtype parser comes out
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import zlib
@@ -217,6 +218,11 @@ def parse_dtype(text: object) -> np.dtype[Any]:
         raise ValueError(f"is {_json_type(text)}, expected a string")
     if len(text) > _MAX_DTYPE_TEXT or not _DTYPE_TEXT.fullmatch(text):
         raise ValueError(f"{_shown(text)} is no dtype of a plain column")
+    return _dtype_named(text)
+
+
+@functools.lru_cache(256)
+def _dtype_named(text: str) -> np.dtype[Any]:
     # 'a' is NumPy's old name of 'S'; spelled out here because NumPy warns about it.
     plain = re.sub(r"^([<>|=]?)a(?=\d*$)", r"\1S", text)
     try:
