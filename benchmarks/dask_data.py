@@ -59,6 +59,9 @@ def _one_of_each(root: Path, name: str, table: pa.Table, parts: int) -> None:
     cs.store(table, root / f"{name}.abcd", mode="recreate", row_group_size=rows).close()
     for codec in CODECS:
         pq.write_table(table, root / f"{name}-{codec}.parquet", compression=codec, row_group_size=rows)
+    pq.write_table(
+        table, root / f"{name}-bare.parquet", compression="none", row_group_size=rows, write_statistics=False
+    )
     for number, piece in enumerate(pieces):
         path = root / f"{name}-bare_files" / f"part.{number:04d}.parquet"
         path.parent.mkdir(exist_ok=True)

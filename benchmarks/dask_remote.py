@@ -239,6 +239,7 @@ def run_remote(protocol: str, n: int, parts: int, rounds: int, only: list[str] |
         columns = {name: frame[name].to_numpy() for name in frame}
         cs.store(columns, root / "a.cstore").close()  # one record
         to_colstore(dd.from_pandas(frame, npartitions=parts), root / "data-written")
+        to_colstore(dd.from_pandas(frame, npartitions=parts), root / "data-columns_written", format="columns")
         array = zarr.create_array(
             str(root / "a.zarr"), shape=(n,), chunks=(-(-n // 2),), dtype="f8", compressors=None
         )
@@ -248,6 +249,12 @@ def run_remote(protocol: str, n: int, parts: int, rounds: int, only: list[str] |
             if place.arrow is not None:
                 given = {"storage_options": place.options}
                 ways["ours written"] = lambda: read_colstore(f"{place.base}/data-written", **given)
+                ways["ours columns written"] = lambda: read_colstore(
+                    f"{place.base}/data-columns_written", **given
+                )
+                ways["none, no statistics"] = lambda: dd.read_parquet(
+                    f"{place.base}/data-bare.parquet", split_row_groups=True, **given
+                )
                 ways["none best, no statistics"] = lambda: dd.read_parquet(
                     f"{place.base.partition('://')[2]}/data-bare_files", filesystem=place.arrow, index=False
                 )
@@ -255,12 +262,44 @@ def run_remote(protocol: str, n: int, parts: int, rounds: int, only: list[str] |
                 ways = {name: way for name, way in ways.items() if "best" not in name}
             all_work = {name: applied(workloads(n)[name], ways) for name in DASK_WORK}
             all_work |= direct(place, n)
-            for name, calls in all_work.items():
-                if only is None or name in only:
-                    measured(place, name, calls, rounds)
+            counts = {
+                name: measured(place, name, calls, rounds)
+                for name, calls in all_work.items()
+                if only is None or name in only
+            }
+        compare(counts)
 
 
-def measured(place: Place, name: str, calls: Calls, rounds: int) -> None:
+PAIRS = {
+    "ours": ("none", "none best"),
+    "ours plain": ("none, no statistics", "none best, no statistics"),
+    "ours columns": ("none", "none best", "zstd", "zstd best"),
+    "ours written": ("none", "none best"),
+    "ours columns written": ("none", "none best", "zstd best"),
+}
+"""What each of ours is to be compared with: Parquet that holds as much, with statistics or without."""
+
+
+def compare(counts: dict[str, dict[str, dict[str, int]]]) -> None:
+    """Print requests and bytes beside those of like files, and where ours are not fewer."""
+    more = []
+    for name, of in counts.items():
+        for ours, peers in PAIRS.items():
+            for peer in peers:
+                if ours not in of or peer not in of:
+                    continue
+                cells = []
+                for kind, unit in (("requests", 1), ("bytes", 1e6)):
+                    mine, theirs = (of[key].get(kind, 0) for key in (ours, peer))
+                    cells.append(f"{kind} {mine / unit:.4g} / {theirs / unit:.4g}")
+                    if mine > theirs:
+                        more.append(f"{name}: {ours} / {peer}: {cells[-1]}")
+                print(f"{name:<18}{ours + ' / ' + peer:<44}{cells[0]:<24}{cells[1]} (MB)")
+    print("not fewer: " + ("; ".join(more) or "none"))
+
+
+def measured(place: Place, name: str, calls: Calls, rounds: int) -> dict[str, dict[str, int]]:
+    """Measure one workload; returns what was counted by system, of those whose results agree."""
     found: dict[str, dict[str, int]] = {}
 
     def fresh(key: str, call: Any) -> Any:
@@ -281,3 +320,4 @@ def measured(place: Place, name: str, calls: Calls, rounds: int) -> None:
             f"{'':20}{key}: {count.get('requests', 0)} requests ({kinds}), {count.get('bytes', 0) / 1e6:.3f} MB"
         )
     sys.stdout.flush()
+    return {key: count for key, count in found.items() if key in medians}

@@ -8,6 +8,7 @@ column: NumPy as it is, masked arrays around values and mask, or an extension ar
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,7 @@ def frame(
     n_rows: int | None = None,
     dtype_backend: str | None = None,
     categories: bool | Collection[str] = False,
+    na_text: bool = False,
     copy: bool = True,
 ) -> pd.DataFrame:
     """Build a pandas DataFrame around columns.
@@ -54,6 +56,8 @@ def frame(
     categories : bool or collection of str, default False
         Give categorical fields (all, or those named) the ``category`` dtype, with the stored categories if there
         are any. Fields of variable length become categorical when they are named.
+    na_text : bool, default False
+        Text becomes ``string[pyarrow]``, whose missing value is NA, without a `dtype_backend` too.
     copy : bool, default True
         False: every column of the frame must be the given array itself, else `ValueError`.
 
@@ -88,9 +92,9 @@ def frame(
         elif dtype_backend == "pyarrow":
             built[name] = _arrow_backed(field, data)
         elif field.nullable or field.variable or dtype_backend is not None:
-            built[name] = _nullable(field, data, dtype_backend)
+            built[name] = _nullable(field, data, dtype_backend, na_text)
         else:
-            built[name] = _plain(field, data)
+            built[name] = _plain(field, data, na_text)
     if n_rows is None:
         n_rows = len(next(iter(built.values()))) if built else 0
     # By position, so that labels which pandas' str index cannot hold (lone surrogates) are possible too.
@@ -143,12 +147,12 @@ def _values_and_mask(field: Field, data: Any) -> tuple[NDArray[Any], NDArray[np.
     return values, np.zeros(len(values), np.bool_) if missing is None else missing
 
 
-def _plain(field: Field, values: NDArray[Any]) -> Any:
+def _plain(field: Field, values: NDArray[Any], na_text: bool = False) -> Any:
     import pandas as pd
 
     kind = field.dtype.kind
     if kind == "U" or (kind == "S" and field.logical in TEXT_LOGICAL):
-        return _text(field, values, nan=True)
+        return _text(field, values, nan=not na_text)
     if kind == "M" and field.tz is not None:
         unit, count = np.datetime_data(field.dtype)
         if unit in ARROW_UNITS and count == 1:
@@ -176,7 +180,9 @@ def _text(field: Field, data: Any, *, nan: bool) -> Any:
     if nan and not modern and not field.nullable and isinstance(data, np.ndarray) and data.dtype.kind == "U":
         return data.astype(object)  # what pandas 2 itself makes of it
     try:
-        array = _as_arrow(field, data)
+        # With the offsets that pandas wants: it converts others.
+        wide = replace(field, logical="large_string") if field.dtype.kind in "US" else field
+        array = _as_arrow(wide, data)
     except ValueError:
         if field.nullable or data.dtype.kind != "U":
             raise
@@ -186,7 +192,7 @@ def _text(field: Field, data: Any, *, nan: bool) -> Any:
     return pd.Series(array, dtype=dtype, copy=False).array
 
 
-def _nullable(field: Field, data: Any, dtype_backend: str | None) -> Any:
+def _nullable(field: Field, data: Any, dtype_backend: str | None, na_text: bool = False) -> Any:
     import pandas as pd
 
     kind = field.dtype.kind
@@ -201,8 +207,8 @@ def _nullable(field: Field, data: Any, dtype_backend: str | None) -> Any:
             values[missing] = np.nan
         return values
     if kind == "U" or (kind in "SO" and field.logical in TEXT_LOGICAL):
-        return _text(field, data, nan=dtype_backend is None)
-    return _arrow_backed(field, data) if field.nullable or field.variable else _plain(field, data)
+        return _text(field, data, nan=dtype_backend is None and not na_text)
+    return _arrow_backed(field, data) if field.nullable or field.variable else _plain(field, data, na_text)
 
 
 def _arrow_backed(field: Field, data: Any) -> Any:

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,14 +21,27 @@ from .chunk_cache import ChunkCache
 from .errors import FormatError
 from .fields import Schema
 from .formats import ShardMeta, Statistics
+from .formats.cstore.assumed import AssumedRecords
 from .formats.cstore.probe import holds_record
-from .formats.cstore.reader import HeaderInfo
+from .formats.cstore.reader import HeaderInfo, read_metadata
 from .formats.siblings import Siblings
 from .kernels import compare
 from .kernels import segments as kernels
 from .kernels.shortcuts import QuickColumn
 from .plan import NO_VALIDITY, DatasetPlan, Part, build_plan
-from .storage import HEAD_BYTES, ByteFile, IOStats, LocalFile, LocalFiles, MemoryFile
+from .segments import Segments
+from .storage import (
+    HEAD_BYTES,
+    ByteFile,
+    Guard,
+    IOStats,
+    LocalFile,
+    LocalFiles,
+    MemoryFile,
+    PlacesMovedError,
+    RemoteFile,
+    read_ranges,
+)
 
 __all__ = ["BlockTable", "DatasetPlan", "Deferred", "Part", "Source"]
 
@@ -222,6 +235,8 @@ class Source:
         self._sizes_good_until = 0.0
         self._arenas: list[buffers.Arena] = []
         self.decoded = ChunkCache()  # of encoded files; neither pickled nor shared with restricted sources
+        self._walked: tuple[Source, int] | None = None
+        self._moved: Source | None = None  # what this source turned out to be; see `look_at`
         self._lock = threading.Lock()  # guards the memos above; no other lock is taken under it
         if type(self.files) is LocalFiles:
             self.files.on_made = self._watch
@@ -513,6 +528,74 @@ class Source:
             with self._lock:
                 self._arenas.append(arena)
 
+    # -- places that were assumed
+
+    def look_at(self, segments: NDArray[np.bool_]) -> None:
+        """Have the places of these segments looked at, where they were assumed; after this `plan` is right about them.
+
+        For whoever draws conclusions from the rows of a segment: one round of small reads at most. If a segment is not
+        where it was assumed to be, all files are walked and `plan` has other segments, as many as before.
+
+        Parameters
+        ----------
+        segments : ndarray of bool, shape (S,)
+            Of a source of whole files.
+        """
+        if type(self.files) is LocalFiles or not any(_guard_of(file) is not None for file in self.files):
+            return
+        table = self.plan.segments
+        asked = []
+        for number in np.flatnonzero(segments & (table.rows > 0)).tolist():
+            file, start = self.files[int(table.file[number])], int(table.body_start[number])
+            guard = _guard_of(file)
+            if guard is not None:
+                asked += [(file, *place) for place in guard.wanted(start, start + 1)]
+        try:
+            for (file, offset, _), data in zip(asked, read_ranges(asked), strict=True):
+                guard = _guard_of(file)
+                if guard is not None and not guard.look(offset, data):
+                    raise PlacesMovedError(file.spelling)
+        except PlacesMovedError:
+            self._moved = self.walked()[0]
+            self.plan = self._moved.plan
+
+    def walked(self) -> tuple[Source, int]:
+        """Return a source of the whole files whose records were all looked at, and its row that is row 0 of this one.
+
+        For a read that found that a record is not where it was assumed to be; memoised.
+
+        Raises
+        ------
+        FormatError
+            If a file is damaged.
+        """
+        if self._walked is None:
+            files = [file.again() if isinstance(file, RemoteFile) else file for file in self.files]
+            heads = read_ranges([(file, 0, min(HEAD_BYTES, file.size)) for file in files])
+            metas = read_metadata(files, heads, statistics="none")
+            rows = np.concatenate([meta.record_rows for meta in metas])
+            counts = [meta.n_records for meta in metas]
+            table = Segments(
+                np.repeat(np.arange(len(metas), dtype=np.int32), counts),
+                np.concatenate([np.zeros(1, np.int64), np.cumsum(rows)]),
+                np.concatenate([meta.body_start for meta in metas]),
+            )
+            whole = Source(
+                replace(self.plan, segments=table),
+                files,
+                backend=self.backend,
+                max_workers=self.max_workers,
+            )
+            self._walked = whole, self._first_row(metas[0])
+        return self._walked
+
+    def _first_row(self, meta: ShardMeta) -> int:
+        """Return the number, in the first file, of row 0 of this source."""
+        guard, start = _guard_of(self.files[0]), int(self.plan.segments.body_start[0])
+        if isinstance(guard, AssumedRecords) and start in guard.index().body_start:
+            return guard.record_at(start) * guard.rows
+        return int(meta.record_rows[: int(np.searchsorted(meta.body_start, start))].sum())
+
     # -- derived sources
 
     def restrict(
@@ -522,6 +605,8 @@ class Source:
 
         See `DatasetPlan.restrict`.
         """
+        if self._moved is not None:
+            return self._moved.restrict(low, high, names, categories=categories)
         plan = self.plan
         first, last = (
             (int(plan.segments.file[low]), int(plan.segments.file[high - 1])) if high > low else (0, -1)
@@ -605,6 +690,10 @@ class Source:
             return
         for file in self.files:
             file.close()
+
+
+def _guard_of(file: ByteFile) -> Guard | None:
+    return file.guard if isinstance(file, RemoteFile) else None
 
 
 def _only_appended(plan: DatasetPlan, number: int, file: LocalFile) -> bool:

@@ -23,7 +23,7 @@ from .plan import NO_VALIDITY, Part
 from .ready import read_whole
 from .segments import distinct
 from .selection import Index, Mask, Range, RowSelection, out_of_range
-from .storage import read_ranges
+from .storage import PlacesMovedError, read_ranges
 
 __all__ = ["read", "read_part"]
 
@@ -137,12 +137,12 @@ def read(
         elif not (isinstance(rows, Range) and cold.read_past_mapping(source, rows, parts, targets)):
             for piece, place in cold.steps(source, rows, parts):
                 _run(source, table, piece, offsets, [target[place] for target in targets])
-    elif isinstance(rows, Range) and rows.step == 1:
-        if not streaming.read_range(source, rows, parts, targets):
-            _read_long_range(source, rows, parts, targets)
     else:
-        positions = rows.positions(source.n_rows)
-        _run(source, *_fetch(source, positions, parts), None, targets)
+        try:
+            _read_fetched(source, rows, parts, targets)
+        except PlacesMovedError:
+            whole, first = source.walked()
+            _read_fetched(whole, _shifted(rows, first, source.n_rows), parts, targets)
     for position, part in enumerate(parts):
         dtype = source.part_dtype(part)
         if not dtype.isnative:
@@ -261,6 +261,24 @@ def _call(
 
 # ----------------------------------------------------------------------------------------------------------
 # Files that are not mapped
+
+
+def _read_fetched(
+    source: Source, rows: RowSelection, parts: tuple[Part, ...], targets: Sequence[NDArray[Any]]
+) -> None:
+    if isinstance(rows, Range) and rows.step == 1:
+        if not streaming.read_range(source, rows, parts, targets):
+            _read_long_range(source, rows, parts, targets)
+    else:
+        positions = rows.positions(source.n_rows)
+        _run(source, *_fetch(source, positions, parts), None, targets)
+
+
+def _shifted(rows: RowSelection, first: int, n_rows: int) -> RowSelection:
+    """Return the same rows of a source in which they are numbered from `first`."""
+    if isinstance(rows, Range):
+        return Range(rows.start + first, rows.step, rows.count)
+    return Index(rows.positions(n_rows) + first, checked=True)
 
 
 def _read_long_range(

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from . import buffers
 from .errors import FormatError
 from .formats import Allocate
-from .kernels.tokens import GrownBytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from .kernels.tokens import GrownBytes
 
 __all__ = ["Joiner"]
 
@@ -58,7 +59,7 @@ class Joiner:
         self._nulls: list[tuple[NDArray[np.uint8] | None, int]] = [(None, 0)] * len(self.rows)
         self._wide: dict[int, NDArray[np.int64]] = {}  # offsets of segments that 32 bits do not reach over
         self.ordered = sizes is None
-        self.grown = GrownBytes()
+        self.grown = _nothing()
         self._data = np.empty(0, np.uint8) if sizes is None else self._memory(np.dtype(np.uint8), total)
         self._data_start = np.concatenate([[0], np.cumsum(self._sizes)]).tolist()
         self.text = False
@@ -164,6 +165,12 @@ class _Room:
         joiner._sizes[number] = size
         joiner._nulls[number] = (bitmap, null_count)
         joiner.text = text
+
+
+def _nothing() -> GrownBytes:
+    from .kernels.tokens import GrownBytes  # which a first read of other columns need not load
+
+    return GrownBytes()
 
 
 def _buffer(values: NDArray[np.uint8]) -> pa.Buffer:

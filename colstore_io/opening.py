@@ -12,7 +12,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from . import config, formats, storage
@@ -21,7 +21,7 @@ from .dataset import Deferred, Source
 from .errors import FormatError
 from .formats import ReadOptions, ShardMeta
 from .plan import OnMismatch, build_plan
-from .storage import ByteFile, HeadBlock, IOStats, LocalFiles, LocalOptions, Location
+from .storage import ByteFile, HeadBlock, IOStats, LocalFiles, LocalOptions, Location, RemoteFile
 
 if TYPE_CHECKING:
     from .writing import manifest
@@ -333,7 +333,7 @@ def _source_of_generation(
     files = storage.listed_files(locations, IOStats())
     if files is None:
         return None
-    metas = shard_metas(generation, [location.spelling for location in locations])
+    metas = shard_metas(generation, [location.spelling for location in locations], options.reading)
     if metas is None:
         return None
     plan = build_plan(metas, on_mismatch=options.on_mismatch)
@@ -354,7 +354,7 @@ def _source(files: Sequence[ByteFile], heads: Sequence[memoryview], options: Ope
         if _has_empty(files):
             kept = [file for file in files if not _skipped(file, options)]
             kept_heads = [head for file, head in zip(files, heads, strict=True) if file.size > 0]
-        metas = read_metas(kept, kept_heads, options.reading)
+        metas = read_metas(kept, kept_heads, options.reading, assume=True)
         plan = build_plan(metas, on_mismatch=options.on_mismatch)
         return Source(plan, kept, metas=metas, backend=options.backend, max_workers=options.max_workers)
     except BaseException:
@@ -386,11 +386,17 @@ def _skipped(file: ByteFile, options: OpenOptions) -> bool:
 
 
 def read_metas(
-    files: Sequence[ByteFile], heads: Sequence[memoryview], options: ReadOptions = formats.READ_DEFAULTS
+    files: Sequence[ByteFile],
+    heads: Sequence[memoryview],
+    options: ReadOptions = formats.READ_DEFAULTS,
+    *,
+    assume: bool = False,
 ) -> Sequence[ShardMeta]:
-    """Read the metadata of files that are all of one format."""
+    """Read the metadata of files that are all of one format; `assume` as in `ReadOptions`."""
     if not files:
         return []
+    if assume and isinstance(files[0], RemoteFile):  # its bytes are read through `read_ranges` alone
+        options = replace(options, assume=True)
     if len(heads) == 1 or (
         heads.begin_alike(8) if type(heads) is HeadBlock else len({bytes(head[:8]) for head in heads}) == 1
     ):

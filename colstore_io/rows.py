@@ -308,6 +308,18 @@ def _gathered(source: Source, predicate: Predicate, rows: RowSelection) -> dict[
 
 def matching_segments(source: Source, predicate: Predicate) -> NDArray[np.bool_]:
     """Return which segments can hold a matching row, by the statistics alone; all of them where there are none."""
+    possible = _possible(source, predicate)
+    segments = source.plan.segments
+    if source.blocks is None:
+        return possible
+    mask = segments.rows == 0  # nothing to skip there
+    mask[_runs(source, predicate, possible)[0]] = True
+    matching: NDArray[np.bool_] = mask & possible
+    return matching
+
+
+def _possible(source: Source, predicate: Predicate) -> NDArray[np.bool_]:
+    """Return what the statistics of segments say, of segments whose rows are known if it matters."""
     segments = source.plan.segments
     possible = _may_match(
         predicate,
@@ -317,12 +329,9 @@ def matching_segments(source: Source, predicate: Predicate) -> NDArray[np.bool_]
         source.null_counts_of,
         segments.rows,
     )
-    if source.blocks is None:
-        return possible
-    mask = segments.rows == 0  # nothing to skip there
-    mask[_runs(source, predicate, possible)[0]] = True
-    matching: NDArray[np.bool_] = mask & possible
-    return matching
+    if not possible.all():  # else it does not matter which rows a segment has
+        source.look_at(possible)
+    return possible
 
 
 def matching_runs(source: Source, predicate: Predicate) -> _Runs:
@@ -334,15 +343,8 @@ def matching_runs(source: Source, predicate: Predicate) -> _Runs:
         Number of the segment and global rows [start, stop) of each run; none empty, in row order, no two adjacent
         ones in one segment.
     """
+    possible = _possible(source, predicate)
     segments = source.plan.segments
-    possible = _may_match(
-        predicate,
-        source.schema,
-        source.statistics_of,
-        segments.n_segments,
-        source.null_counts_of,
-        segments.rows,
-    )
     if source.blocks is None:
         numbers = np.flatnonzero(possible & (segments.rows > 0))
         return numbers, segments.row_start[numbers], segments.row_start[numbers + 1]

@@ -142,6 +142,7 @@ class FrameTypes:
             n_rows=n_rows,
             dtype_backend=self.dtype_backend,
             categories=[f.name for f in fields if f.name in self.categories and _is_categorical(f)],
+            na_text=self.text is not None,
             copy=copy,
         )
         changes: dict[str, Any] = {}

@@ -309,6 +309,7 @@ def _values(field: Field, *, asked: bool, text: bool) -> Values | str:
 
 def _records(source: Source) -> tuple[Records, FileLayout | None]:
     """Return the records that have rows, and the layout of the file with the last of them."""
+    source.look_at(np.ones(source.plan.segments.n_segments, np.bool_))
     plan, segments = source.plan, source.plan.segments
     filled = np.flatnonzero(segments.rows)
     if not filled.size:

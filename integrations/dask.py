@@ -6,6 +6,7 @@ plan (`DatasetPlan.partitions`), read by `FrameReader`; here they become collect
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from colstore_io.predicate import Expr
 from colstore_io.predicate.query import from_dnf
 from colstore_io.tables import Dataset, Table
 
+from ._dask_array import array_of
 from ._dask_bag import read_colbin_bag
 from ._dask_folders import Folders
 from ._dask_frame import FrameReader, FrameTypes, has_categories, index_bounds
@@ -70,6 +72,10 @@ def _open(
     opening = {"storage_options": storage_options, "filesystem": filesystem, **options, "statistics": False}
     checked = OpenOptions.checked(**opening)
     if isinstance(path, list | tuple):
+        if not path:
+            raise ValueError(
+                "the list of paths is empty: name at least one file, or the directory or pattern that they are in"
+            )
         return Dataset(path, **opening).readable_source()
     return open_source(path, checked).source
 
@@ -106,7 +112,12 @@ def _index_name(index: Any, source: Source) -> str | None:
 def _row_filter(filters: Any, source: Source, folders: Folders | None) -> RowFilter | None:
     if filters is None or (isinstance(filters, (list, tuple)) and len(filters) == 0):
         return None
-    return RowFilter.of(filters if isinstance(filters, Expr) else from_dnf(filters), source, folders)
+    expression = filters if isinstance(filters, Expr) else from_dnf(filters)
+    known = [*source.schema.names, *(() if folders is None else folders.columns.names)]
+    for name in expression.columns:
+        if name not in known:
+            raise ColumnNotFoundError.for_name(name, known)
+    return RowFilter.of(expression, source, folders)
 
 
 def _categories(categories: Any, names: Sequence[str], source: Source) -> tuple[str, ...]:
@@ -172,6 +183,8 @@ def _statistics_divisions(
     found = source.statistics_of(index)
     if found is None:
         return None
+    source.look_at(segments.rows > 0)
+    segments = source.plan.segments
     filled = np.flatnonzero(segments.rows > 0)
     if field.validity is not None:  # bounds include what lies under nulls, so there must be none
         flags = source.statistics_of(field.validity)
@@ -430,8 +443,8 @@ def read_colstore_array(
     Returns
     -------
     dask.array.Array, shape (n_rows,) or (n_rows, n_columns)
-        Chunks are the partitions that `read_colstore` makes. Nullable columns take NumPy's form: integers become
-        floats with NaN, text becomes objects.
+        Chunks are the partitions that `read_colstore` makes; the graph does not grow with their number. Nullable
+        columns take NumPy's form: integers become floats with NaN, text becomes objects.
 
     Raises
     ------
@@ -447,17 +460,9 @@ def read_colstore_array(
     lazy: LazyColumn | LazyColumns = (
         LazyColumn(restricted, 0) if isinstance(column, str) else LazyColumns(restricted)
     )
-    row_counts = tuple(np.diff(sizing.bounds(source, names)).tolist())
-    chunks = (row_counts,) if lazy.ndim == 1 else (row_counts, (len(names),))
-    array: da.Array = da.from_array(
-        lazy,
-        chunks=chunks,
-        name=f"colstore-{restricted.token}",
-        inline_array=True,
-        asarray=False,
-        meta=np.empty((0,) * lazy.ndim, lazy.dtype),
-    )
-    return array
+    bounds = sizing.bounds(source, names)
+    token = hashlib.blake2b(restricted.token.encode() + bounds.tobytes(), digest_size=16).hexdigest()
+    return array_of(lazy, bounds, f"colstore-{token}")  # arrays cut in another way have other tasks
 
 
 def _attach() -> None:

@@ -98,6 +98,9 @@ class ReadOptions:
     statistics : bool
         Read statistics with the headers. Else they are fetched when somebody asks for them; formats that have them in
         their headers do not look at this.
+    assume : bool
+        For readers of remote files: take places that follow from others for granted until bytes there are read.
+        Such a file has a `storage.Guard`.
     """
 
     strict: bool = False
@@ -106,6 +109,7 @@ class ReadOptions:
     max_rows: int = 1 << 32
     max_decoded_bytes: int = 1 << 36
     statistics: bool = True
+    assume: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Every task of a file with decoded columns carries these, mostly the defaults.

@@ -31,11 +31,12 @@ from .block import HeadBlock, LocalFiles, LocalPaths, open_block
 from .copies import CopiedFile, open_copies
 from .files import ByteFile, IOStats, MemoryFile, StreamFile
 from .filesystems import is_plain_local, keeps_local_copies, local_filesystem, local_token
+from .guards import Guard, PlacesMovedError
 from .heads import open_remote
 from .local import LocalFile, LocalOptions, open_local
 from .mapping import descriptors
 from .names import DATA_SUFFIXES, natural_key, redact_url
-from .ranges import plan_blocks, split_block
+from .ranges import join_blocks, plan_blocks, split_block
 from .remote import RemoteFile, Wanted, current_state, fetch
 from .resolve import Entry, Location, Resolution, list_names, resolve
 from .write import write_object
@@ -46,6 +47,7 @@ __all__ = [
     "Beside",
     "ByteFile",
     "Entry",
+    "Guard",
     "HeadBlock",
     "IOStats",
     "LocalFile",
@@ -55,6 +57,7 @@ __all__ = [
     "LocalState",
     "Location",
     "MemoryFile",
+    "PlacesMovedError",
     "RemoteFile",
     "Resolution",
     "StreamFile",
@@ -91,6 +94,8 @@ MANY_HEAD_BYTES = 2 << 10
 _MANY_FILES = 64
 
 _LOCAL_GAP = 4096  # a further pread costs about as much as copying this many bytes
+
+_SPARE_GAP = 256 << 10  # what a request of 20 ms costs at 13 MB/s
 
 
 def open_files(
@@ -223,7 +228,11 @@ def open_file(
 
 
 def read_ranges(
-    requests: Sequence[tuple[ByteFile, int, int]], *, gap_bytes: int = 64 << 10, max_block: int = 16 << 20
+    requests: Sequence[tuple[ByteFile, int, int]],
+    *,
+    gap_bytes: int = 64 << 10,
+    spare_bytes: int = 768 << 10,
+    max_block: int = 16 << 20,
 ) -> list[memoryview]:
     """Read many byte ranges, those of all remote files of one store in one concurrent round.
 
@@ -233,6 +242,9 @@ def read_ranges(
         Any order; ranges may overlap and repeat. A length of 0 gives an empty view without a request.
     gap_bytes : int
         Ranges of one file at most this far apart are fetched together.
+    spare_bytes : int
+        What may be fetched in vain, of all files together, to spare requests for ranges that are further apart, up to
+        256 KiB.
     max_block : int
         Bytes of a merged block. A single range may be longer; above 64 MiB it is fetched in parts of this size.
 
@@ -247,6 +259,8 @@ def read_ranges(
         If a range reaches past the end of its file.
     StaleDatasetError, StorageError
         As `ByteFile.read`.
+    PlacesMovedError
+        If the `Guard` of a file says so: its ranges have to be planned again.
     """
     result: list[memoryview] = [memoryview(b"")] * len(requests)
     by_file: dict[int, tuple[ByteFile, list[int]]] = {}
@@ -255,9 +269,13 @@ def read_ranges(
         if length:
             by_file.setdefault(id(file), (file, []))[1].append(number)
     rounds: list[Wanted] = []
-    pending: list[tuple[list[list[Wanted]], list[int], list[Any]]] = []
+    pending: list[tuple[Any, list[list[Wanted]], list[int], list[Any], list[tuple[int, int]]]] = []
     for file, numbers in by_file.values():
         ranges = [(requests[number][1], requests[number][2]) for number in numbers]
+        looks: list[tuple[int, int]] = []
+        if isinstance(file, RemoteFile) and file.guard is not None:
+            looks = _looks(file, file.guard, ranges)
+            ranges += looks
         if not isinstance(file, RemoteFile):
             blocks, slices = plan_blocks(ranges, gap_bytes=min(gap_bytes, _LOCAL_GAP), max_block=max_block)
             data = [file.read(block.start, block.stop - block.start) for block in blocks]
@@ -265,19 +283,41 @@ def read_ranges(
                 result[number] = data[piece.block][piece.begin : piece.begin + piece.length]
             continue
         blocks, slices = plan_blocks(ranges, gap_bytes=gap_bytes, max_block=max_block)
+        if len(blocks) > 1:
+            blocks, slices = join_blocks(
+                blocks,
+                slices,
+                gap_bytes=_SPARE_GAP,
+                spare_bytes=spare_bytes // len(by_file),
+                max_block=max_block,
+            )
         parts = [
             [Wanted(file, part.start, part.stop) for part in split_block(block, part_bytes=max_block)]
             for block in blocks
         ]
         for group in parts:
             rounds.extend(group)
-        pending.append((parts, numbers, slices))
+        pending.append((file, parts, numbers, slices, looks))
     fetch(rounds)
-    for parts, numbers, slices in pending:
+    for file, parts, numbers, slices, looks in pending:
         data = [_joined(group) for group in parts]
+        for (offset, _), piece in zip(looks, slices[len(numbers) :], strict=True):
+            if not file.guard.look(offset, data[piece.block][piece.begin : piece.begin + piece.length]):
+                raise PlacesMovedError(f"{file.spelling}: a record is not where it was assumed to be")
+        slices = slices[: len(numbers)]
         for number, piece in zip(numbers, slices, strict=True):
             result[number] = data[piece.block][piece.begin : piece.begin + piece.length]
     return result
+
+
+def _looks(file: RemoteFile, guard: Guard, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return what has to be looked at before `ranges` are believed, nothing twice."""
+    found: dict[tuple[int, int], None] = {}
+    for offset, length in ranges:
+        found.update(dict.fromkeys(guard.wanted(offset, offset + length)))
+    if found and guard.failed():  # no need to look
+        raise PlacesMovedError(f"{file.spelling}: its records are not where they were assumed to be")
+    return list(found)
 
 
 def _joined(parts: list[Wanted]) -> memoryview:

@@ -27,6 +27,7 @@ from .filesystems import (
     state_of,
     storage_error,
 )
+from .guards import Guard
 from .http import WHOLE_BODY_LIMIT, HttpAnswer, can_ask, http_ranges
 from .names import redact_url
 from .planned import verified
@@ -55,7 +56,7 @@ class Wanted:
 class RemoteFile(ByteFile):
     """A file read by range requests. Nothing is held open, and `close` has nothing to close."""
 
-    __slots__ = ("_closed", "_token", "body", "planned")
+    __slots__ = ("_closed", "_token", "body", "guard", "planned")
 
     location: Location
 
@@ -75,6 +76,9 @@ class RemoteFile(ByteFile):
         )
         self._closed = False
         self.body: memoryview | None = None  # the whole file, when the server gave it instead of a range
+        self.guard: Guard | None = (
+            None  # what has to be looked at before bytes are believed; see `read_ranges`
+        )
 
     @property
     def token(self) -> str:
@@ -131,12 +135,21 @@ class RemoteFile(ByteFile):
         self._closed = True
         self.body = None
 
+    def again(self) -> RemoteFile:
+        """Return this file without its guard, for whoever looks up what the guard assumed."""
+        return RemoteFile(self.location, self.size, self._token, self.io, planned=self.planned)
+
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild_remote_file, (self.location, self.size, self._token))
+        guard = () if self.guard is None else (self.guard,)
+        return (_rebuild_remote_file, (self.location, self.size, self._token, *guard))
 
 
-def _rebuild_remote_file(location: Location, size: int, token: str | None) -> RemoteFile:
-    return RemoteFile(location, size, token, None, planned=token is not None)
+def _rebuild_remote_file(
+    location: Location, size: int, token: str | None, guard: Guard | None = None
+) -> RemoteFile:
+    file = RemoteFile(location, size, token, None, planned=token is not None)
+    file.guard = guard
+    return file
 
 
 # ---------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ locations, so that opening them needs no further question (integrations.md 4.1, 
 
 from __future__ import annotations
 
+import contextlib
 import io as _io
 import os
 import stat as _stat
@@ -422,6 +423,11 @@ def _resolve_remote(spelling: str, url: str, path: str, fs: Any, *, literal_only
     # A name that ends like a data file is taken for one: opening it will tell, and costs no question now.
     if data_suffix(name) is not None or name.endswith(".json") or http:
         return Resolution("file", (location,))
+    # Any other name is most often that of a directory, whose listing tells all at once.
+    with contextlib.suppress(OSError):
+        listed = _members(location)
+        if listed.locations or listed.hidden:
+            return listed
     try:
         info = fs.info(path)
     except Exception as exc:

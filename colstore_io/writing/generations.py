@@ -113,6 +113,8 @@ class Shard:
     records : int
     schema : Schema or None
         Its columns, where there is no `meta`.
+    layout : mapping or None
+        What a manifest says of it, where there is no `meta`.
     """
 
     path: str
@@ -122,6 +124,7 @@ class Shard:
     size: int
     records: int
     schema: Schema | None = None
+    layout: Mapping[str, Any] | None = None
 
 
 def plan_generation(
@@ -292,8 +295,11 @@ def _write_encoded(
         where["filesystem"] = location.filesystem()
     with EncodedWriter(format=plan.format, schema=batch.schema, **where, **options) as writer:
         writer.take(batch)
-    size, _ = storage.current_token(location)
-    return Shard(relative, batch.n_rows, partition, None, size, 1, batch.schema)
+    if plan.format != "columns":
+        size, _ = storage.current_token(location)
+        return Shard(relative, batch.n_rows, partition, None, size, 1, batch.schema)
+    entry = file_entry(member_meta(location), relative, schema=())
+    return Shard(relative, batch.n_rows, partition, None, entry.size, 1, batch.schema, entry.layout)
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -362,7 +368,7 @@ def _generation(plan: GenerationPlan, added: Sequence[Shard]) -> GenerationManif
     if plan.base == 0:
         entries = _plain_entries(plan, schema)
     entries += [
-        FileEntry(s.path, s.size, s.records, s.rows, None, s.partition)
+        FileEntry(s.path, s.size, s.records, s.rows, s.layout, s.partition)
         if s.meta is None
         else file_entry(s.meta, s.path, schema=schema, partition=s.partition)
         for s in added

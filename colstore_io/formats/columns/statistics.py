@@ -26,7 +26,7 @@ from .. import Statistics
 from .footer import Footer
 from .tags import NUMPY_TYPES, Type
 
-__all__ = ["bounds_of", "statistics_of"]
+__all__ = ["bounds_of", "footer_of", "statistics_of"]
 
 _BYTES = int(Type.BYTES)
 
@@ -41,6 +41,10 @@ class _Known:
         self._every: dict[str, int] | None = None
         self._bounded: dict[str, int] | None = None
         self._made: dict[tuple[str, bool], tuple[NDArray[Any], ...]] = {}
+
+    @property
+    def footer(self) -> Footer:
+        return self._footer
 
     def columns(self, bounded: bool) -> dict[str, int]:
         """Return the numbers of all columns, or of those that can have bounds, by name."""
@@ -83,6 +87,10 @@ class _PerColumn(Mapping[str, Any]):
     def __init__(self, known: _Known, part: int) -> None:
         self._known, self._part = known, part
 
+    @property
+    def footer(self) -> Footer:
+        return self._known.footer
+
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self._known.of(name, self._part < 3)[self._part % 3]
 
@@ -112,6 +120,12 @@ def statistics_of(footer: Footer, names: tuple[str, ...], *, text: bool) -> Stat
     """
     known = _Known(footer, names, text)
     return Statistics(*[_PerColumn(known, part) for part in range(4)])
+
+
+def footer_of(statistics: Statistics | None) -> Footer | None:
+    """Return the footer that `statistics_of` was given, None for statistics from elsewhere."""
+    part = None if statistics is None else statistics.minimum
+    return part.footer if isinstance(part, _PerColumn) else None
 
 
 def bounds_of(footer: Footer, column: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:

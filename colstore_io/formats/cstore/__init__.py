@@ -34,9 +34,10 @@ class CstoreFormat:
     def read_metadata(
         self, files: Sequence[ByteFile], heads: Sequence[memoryview], options: ReadOptions | None = None
     ) -> Sequence[ShardMeta]:
-        """Return what the files hold; see `reader.read_metadata`. `statistics` is the one option for it."""
+        """Return what the files hold; see `reader.read_metadata`. `statistics` and `assume` are the options for it."""
         later = options is not None and not options.statistics
-        return read_metadata(files, heads, statistics="none" if later else "near", index=True)
+        assume = options is not None and options.assume
+        return read_metadata(files, heads, statistics="none" if later else "near", index=True, assume=assume)
 
     def read_statistics(self, files: Sequence[ByteFile], metas: Sequence[ShardMeta]) -> list[ShardMeta]:
         """Fetch statistics that are not there yet; see `reader.read_statistics`."""

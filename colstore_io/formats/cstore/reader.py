@@ -20,9 +20,10 @@ import numpy as np
 
 from ...errors import FormatError, TruncatedFileError
 from ...fields import PhysicalColumn, Schema
-from ...storage import ByteFile, HeadBlock, LocalFiles, listed_beside, read_ranges
+from ...storage import ByteFile, HeadBlock, LocalFiles, RemoteFile, listed_beside, read_ranges
 from .. import ShardMeta
 from .alike import read_alike, read_block
+from .assumed import assumed_records
 from .extras import SchemaReading, schema_from_columns
 from .footer import FooterLayout
 from .header import FORMAT_VERSION, Header, ManifestCache, MoreBytes, parse_header
@@ -83,6 +84,7 @@ def read_metadata(
     *,
     statistics: StatisticsPolicy = "near",
     index: bool = False,
+    assume: bool = False,
 ) -> Sequence[ShardMeta]:
     """Return what the files hold: columns, records, and statistics if they are asked for.
 
@@ -97,6 +99,9 @@ def read_metadata(
     index : bool, optional
         Take the places of many records from the index beside a file, where there is one that fits. For readers:
         whoever writes or verifies looks at the records themselves.
+    assume : bool, optional
+        Leave the headers of records of one size in a remote file until values behind them are read: see `assumed`. For
+        those who read through `storage.read_ranges`, which looks at them.
 
     Returns
     -------
@@ -116,17 +121,19 @@ def read_metadata(
     tables = _Tables()
     metas: Sequence[ShardMeta]
     if len(files) < _ALIKE_FROM or not _is_model(files[0], heads[0], tables):
-        metas, heads = _read_each(files, heads, tables, index=index)
+        metas, heads = _read_each(files, heads, tables, index=index, assume=assume)
     else:
         # The first file says what most of the others will say again.
-        (model,), (head,) = _read_each(files[:1], heads[:1], tables, index=index)
+        (model,), (head,) = _read_each(files[:1], heads[:1], tables, index=index, assume=assume)
         if isinstance(heads, HeadBlock) and isinstance(files, LocalFiles):
             together = read_block(model, files, heads)
             if together is not None and (statistics == "none" or not together.may_have_statistics):
                 return together
         siblings = read_alike(model, files, [head, *heads[1:]])
         others = [i for i in range(1, len(files)) if siblings[i] is None]
-        read, longer = _read_each([files[i] for i in others], [heads[i] for i in others], tables, index=index)
+        read, longer = _read_each(
+            [files[i] for i in others], [heads[i] for i in others], tables, index=index, assume=assume
+        )
         known, heads = dict(zip(others, read, strict=True)), [head, *heads[1:]]
         for i, block in zip(others, longer, strict=True):
             heads[i] = block
@@ -150,14 +157,14 @@ def _is_model(file: ByteFile, head: memoryview, tables: _Tables) -> bool:
 
 
 def _read_each(
-    files: Sequence[ByteFile], heads: Sequence[memoryview], tables: _Tables, *, index: bool
+    files: Sequence[ByteFile], heads: Sequence[memoryview], tables: _Tables, *, index: bool, assume: bool
 ) -> tuple[list[ShardMeta], list[memoryview]]:
     """Return what each file holds, without statistics, and its first bytes as far as they had to be fetched."""
     if not files:
         return [], []
     headers, known = _read_headers(files, heads, tables)
     understood = [tables.table(h, f.spelling) for h, f in zip(headers, files, strict=True)]
-    indexes = _read_records(files, known, headers, understood, index=index)
+    indexes = _read_records(files, known, headers, understood, index=index, assume=assume)
     return [_meta(*parts) for parts in zip(files, headers, understood, indexes, strict=True)], known
 
 
@@ -252,6 +259,7 @@ def _read_records(
     tables: Sequence[_Table],
     *,
     index: bool = False,
+    assume: bool = False,
 ) -> list[RecordIndex]:
     indexes: dict[int, RecordIndex] = {}
     asked = [i for i, header in enumerate(headers) if header.n_records >= MIN_RECORDS] if index else []
@@ -270,6 +278,13 @@ def _read_records(
             table.row_bytes,
         )
         walks[i].begin(heads[i])
+        if assume and isinstance(file, RemoteFile) and not walks[i].complete:
+            known = walks[i].so_far()
+            file.guard = guard = assumed_records(header, known, row_bytes=table.row_bytes, size=file.size)
+            if guard is not None:
+                indexes[i] = guard.index()
+                del walks[i]
+                continue
         if (
             may_have is not None
             and header.n_records >= MIN_RECORDS

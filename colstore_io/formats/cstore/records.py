@@ -241,6 +241,12 @@ class RecordWalk:
     def complete(self) -> bool:
         return self._index is not None or len(self._rows) == self.n_records
 
+    def so_far(self) -> RecordIndex:
+        """Return the records whose headers were seen, before a kernel walks."""
+        return RecordIndex(
+            np.array(self._rows, dtype=np.int64), np.array(self._starts, dtype=np.int64), self._position
+        )
+
     def result(self) -> RecordIndex:
         """Return the finished index.
 
