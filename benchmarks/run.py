@@ -160,12 +160,12 @@ def _show(rows: list[report.Row]) -> None:
     unit, factor = ("ms", 1e3) if rows[0]["unit"] == "s" else (rows[0]["unit"], 1)
     print(f"\n{rows[0]['workload']}")
     print(
-        f"  {'system':<15}{'median ' + unit:>16}{'/best peer':>12}{'/limit':>9}{'/limit_c':>10}{'/zstd':>8}"
+        f"  {'system':<18}{'median ' + unit:>16}{'/best peer':>12}{'/limit':>9}{'/limit_c':>10}{'/zstd':>8}"
         f"{'colstore/this':>15}"
     )
     for row in rows:
         print(
-            f"  {row['system']:<15}{row['median'] * factor:>16.4f}{ratio(row['to_best_peer']):>12}"
+            f"  {row['system']:<18}{row['median'] * factor:>16.4f}{ratio(row['to_best_peer']):>12}"
             f"{ratio(row['to_limit']):>9}{ratio(row['to_limit_c']):>10}{ratio(row['to_zstd']):>8}"
             f"{ratio(row['colstore_to_this']):>15}",
             flush=True,

@@ -5,10 +5,11 @@ A method that a system does not have is ``None``: the workload leaves the system
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,10 @@ class System:
     write_grid: Any = None
     open_grid: Any = None
     append_grid: Any = None
-    is_durable = False  # what `write_grid` and `append_grid` did survives a loss of power
+    reads: Any = True  # None: takes part where something is written, and nowhere else
+    is_durable = False  # what `write`, `write_grid` and `append_grid` did survives a loss of power
+    as_shipped: Any = True  # None: made not to wait for the disk, so it has no part where everybody does
+    unsynced: Any = None  # True: the same, and has a part where nobody waits
     grid_suffix = ""  # of the files or folders that `write_grid` makes
     encoded_suffix = ""  # of the files that `encode` makes the bytes of
     imported = ""  # the package that a program imports to use it
@@ -147,7 +151,7 @@ class Ours(_Cstore):
     # N-D data: what `write_grid` takes, and `open_grid` returns, are Datasets of xarray.
 
     grid_suffix = ".grid"
-    is_durable = True
+    is_durable = True  # unlike what the reference writes by `store`
 
     def write_grid(self, dataset: Any, path: str, chunks: tuple[int, ...], *, growing: bool = False) -> None:
         import colstore_io.integrations.xarray  # noqa: F401  # registers ds.colstore
@@ -263,6 +267,82 @@ class Reference(_Cstore):
 
         colstore.set_gather_thread_cap(len(os.sched_getaffinity(0)))
         self.module = colstore
+
+
+class _Unsynced(System):
+    """A system made not to wait for the disk: it writes, and nothing else."""
+
+    suffix = ".cstore"
+    reads = as_shipped = None
+    unsynced = True
+    system: Any = None
+
+    @contextlib.contextmanager
+    def _without_waiting(self) -> Iterator[None]:
+        yield
+
+    def write_records(self, records: Iterable[Columns], path: str) -> None:
+        with self._without_waiting():
+            self.system.write_records(records, path)
+
+    def compact(self, path: str, out: str) -> None:
+        with self._without_waiting():
+            self.system.compact(path, out)
+
+
+class OursUnsynced(_Unsynced):
+    """colstore_io with durability "process": it writes as most peers do, who leave the rest to the system."""
+
+    name = "ours_unsynced"
+    grid_suffix = ".grid"
+
+    def __init__(self) -> None:
+        self.system = Ours()
+
+    @contextlib.contextmanager
+    def _without_waiting(self) -> Iterator[None]:
+        from colstore_io import config
+
+        before = config.get_durability()
+        config.set_durability("process")
+        try:
+            yield
+        finally:
+            config.set_durability(before)
+
+    def write(self, columns: Columns, path: str) -> None:
+        with self._without_waiting():
+            self.system.write(columns, path)
+
+    def write_grid(self, dataset: Any, path: str, chunks: tuple[int, ...], *, growing: bool = False) -> None:
+        with self._without_waiting():
+            self.system.write_grid(dataset, path, chunks, growing=growing)
+
+    def append_grid(self, dataset: Any, path: str) -> None:
+        with self._without_waiting():
+            self.system.append_grid(dataset, path)
+
+    def open_grid(self, path: str, chunks: Any) -> Any:
+        return self.system.open_grid(path, chunks)
+
+
+class ReferenceUnsynced(_Unsynced):
+    """colstore with its syncs taken away; its `store` has none."""
+
+    name = "colstore_unsynced"
+    files_of = "colstore"
+
+    def __init__(self) -> None:
+        self.system = Reference()
+
+    @contextlib.contextmanager
+    def _without_waiting(self) -> Iterator[None]:
+        real = os.fsync
+        os.fsync = lambda fd: None
+        try:
+            yield
+        finally:
+            os.fsync = real
 
 
 class NumpyMemmap(System):
@@ -663,7 +743,9 @@ SYSTEMS: dict[str, type[System]] = {
         OursFast,
         OursIndexed,
         OursSameFile,
+        OursUnsynced,
         Reference,
+        ReferenceUnsynced,
         NumpyMemmap,
         Hdf5,
         RawFile,

@@ -17,7 +17,7 @@ import columns_tables
 import numpy as np
 from colbin_family import colbin_workloads
 from confined import available
-from grid_family import GOALS, PEERS, GridData, GridWorkload, grid_workloads
+from grid_family import GOALS, PEERS, GridData, GridWorkload, durable, grid_workloads
 from limits import Outputs, compiled_rows, has_compiled_rows, known_rows, numpy_rows
 from measure import Job
 from probe import checksum, piece_sum, pieces, run_probe
@@ -558,6 +558,9 @@ add(
 )
 
 
+# ---- writing: workloads whose peers leave the rest to the system, and those in which everybody waits for the disk
+
+
 def _clear(system: System, bench: Bench) -> None:
     for name in ("written", "compacted"):
         path = bench.scratch(name + system.suffix)
@@ -565,47 +568,47 @@ def _clear(system: System, bench: Bench) -> None:
             shutil.rmtree(path)
         elif os.path.exists(path):
             os.unlink(path)
+    os.sync()  # who waits for the disk waits for his own bytes, not for those of whoever came before
 
 
-def _limit_write(bench: Bench, *, durable: bool = False) -> None:
+def _limit_write(bench: Bench, *, waits: bool = False) -> None:
     with open(bench.scratch("limit.raw"), "wb") as file:
         for values in bench.columns.values():
             file.write(memoryview(values).cast("B"))
-        if durable:
+        if waits:
             file.flush()
             os.fsync(file.fileno())
 
 
-add(
-    "write",
-    "write",
-    "write",
-    "none",
-    lambda s, _, b: s.write(b.columns, b.scratch("written" + s.suffix)),
-    None,
-    _limit_write,
-    prepare=_clear,
-)
-add(
-    "append_records",
-    "write",
-    "write_records",
-    "none",
-    lambda s, _, b: s.write_records(b.pieces(b.records), b.scratch("written" + s.suffix)),
-    None,
-    _limit_write,
-    prepare=_clear,
-)
-add(
-    "compact",
-    "write",
-    "compact",
-    "record_path",
-    lambda s, path, b: s.compact(path, b.scratch("compacted" + s.suffix)),
-    None,
-    lambda b: _limit_write(b, durable=True),
-    prepare=_clear,
-)
+def _limit_durable(bench: Bench) -> None:
+    _limit_write(bench, waits=True)
+
+
+def _write(system: System, _: Any, bench: Bench) -> None:
+    system.write(bench.columns, bench.scratch("written" + system.suffix))
+
+
+def _write_durable(system: System, _: Any, bench: Bench) -> None:
+    durable(system, bench.scratch("written" + system.suffix), lambda: _write(system, _, bench))
+
+
+def _append(system: System, _: Any, bench: Bench) -> None:
+    system.write_records(bench.pieces(bench.records), bench.scratch("written" + system.suffix))
+
+
+def _compact(system: System, path: str, bench: Bench) -> None:
+    system.compact(path, bench.scratch("compacted" + system.suffix))
+
+
+for _name, _needs, _source, _call, _limit in (
+    ("write", "write", "none", _write, _limit_write),
+    ("write_durable", "write as_shipped", "none", _write_durable, _limit_durable),
+    ("append_records", "write_records as_shipped", "none", _append, _limit_durable),
+    ("append_records_unsynced", "write_records unsynced", "none", _append, _limit_write),
+    ("compact", "compact as_shipped", "record_path", _compact, _limit_durable),
+    ("compact_unsynced", "compact unsynced", "record_path", _compact, _limit_write),
+):
+    add(_name, "write", _needs, _source, _call, None, _limit, prepare=_clear)
 
 
 def _threads(call: Callable[[], Any]) -> Any:

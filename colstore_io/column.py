@@ -183,7 +183,7 @@ class ColumnView(ColumnShortcut, NDArrayOperatorsMixin):
     # -- materialising
 
     def _array(self, copy: bool, out: NDArray[Any] | None) -> Any:
-        """Do what `array` says, for the keys that no `QuickColumn` is ready for."""
+        """Do what `array` says, for the keys that no `QuickRows` is ready for."""
         source = self._holder.readable_source()
         key = self._chain
         if out is not None and not isinstance(out, np.ndarray):

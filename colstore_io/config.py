@@ -19,6 +19,7 @@ __all__ = [
     "get_default_backend",
     "get_default_madvise",
     "get_default_memory_budget",
+    "get_durability",
     "get_gather_thread_cap",
     "get_max_workers",
     "get_numa_policy",
@@ -33,6 +34,7 @@ __all__ = [
     "set_default_backend",
     "set_default_madvise",
     "set_default_memory_budget",
+    "set_durability",
     "set_gather_thread_cap",
     "set_max_workers",
     "set_numa_policy",
@@ -48,6 +50,7 @@ __all__ = [
 MADVISE_VALUES = ("normal", "sequential", "random", "willneed", "dontneed")
 BACKENDS = ("cpp", "numpy")
 WRITE_METHODS = ("auto", "pwrite", "mmap")
+DURABILITIES = ("full", "process")
 NUMA_POLICIES = ("auto", "interleave", "local")
 POPULATE_POLICIES = ("auto", "read", "populate", "willneed", "none")
 MAX_PREFETCH_DISTANCE = 16384
@@ -80,6 +83,7 @@ class _Settings:
     preview_precision: int = 6
     preview_memory_limit: int = 256 << 20
     write_method: Literal["auto", "pwrite", "mmap"] = "auto"
+    durability: Literal["full", "process"] = "full"
     numa_policy: Literal["auto", "interleave", "local"] = "auto"
     populate_policy: Literal["auto", "read", "populate", "willneed", "none"] = "auto"
 
@@ -272,6 +276,48 @@ def set_write_method(value: Literal["auto", "pwrite", "mmap"]) -> None:
     if value not in WRITE_METHODS:
         raise ValueError(f"write_method must be one of {', '.join(WRITE_METHODS)}, got {value!r}")
     _settings.write_method = value
+
+
+def get_durability() -> Literal["full", "process"]:
+    """Return what a commit on this machine survives; see `set_durability`."""
+    return _settings.durability
+
+
+def set_durability(value: Literal["full", "process"]) -> None:
+    """Set what a commit on this machine survives, from the next one on.
+
+    Parameters
+    ----------
+    value : {"full", "process"}
+        ``"full"``, the default: a loss of power. Writers wait until data are on the disk before anything says that
+        they are there, and a commit is on the disk when it returns (``fsync`` of files and of directories).
+
+        ``"process"``: the end of the process, not that of the machine. Bytes, their order, locks, temporary names and
+        renames are the same, and so is what readers see and what a killed process leaves behind; but nothing waits for
+        the disk: there is no ``fsync`` at all. The system writes everything back by itself, within half a minute or so.
+
+    Raises
+    ------
+    ValueError
+        For any other value.
+
+    Notes
+    -----
+    After a loss of power, a crash of the kernel or a disk pulled out, files that were written with ``"process"``
+    shortly before may be in any state in which some of the writes reached the disk and others did not, in any order. A
+    commit, or several, may be missing as a whole. Worse, it may be there in part: counters, a footer or a manifest that
+    count rows whose bytes are zeros or what stood there before, or a name that leads to a file that is empty or too
+    short. What is too short or fails a checksum is a `FormatError` when it is opened; wrong values in the bodies of
+    `.cstore` files and grids are not noticed, for they have no checksum. A file that replaced another may be lost
+    together with the one that it replaced. Files that were written with ``"full"`` are not concerned, unless they are
+    appended to with ``"process"``. So this is for data that can be made again: scratch files, tests, downloads.
+
+    The setting is one of this process. Workers of Dask have their own, and so have other machines. Object stores are
+    not concerned: an upload is durable when the store answers.
+    """
+    if value not in DURABILITIES:
+        raise ValueError(f"durability must be one of {', '.join(DURABILITIES)}, got {value!r}")
+    _settings.durability = value
 
 
 def get_numa_policy() -> Literal["auto", "interleave", "local"]:

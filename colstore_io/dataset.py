@@ -27,7 +27,7 @@ from .formats.cstore.reader import HeaderInfo, read_metadata
 from .formats.siblings import Siblings
 from .kernels import compare
 from .kernels import segments as kernels
-from .kernels.shortcuts import QuickColumn
+from .kernels.shortcuts import QuickRows
 from .plan import NO_VALIDITY, DatasetPlan, Part, build_plan
 from .segments import Segments
 from .storage import (
@@ -110,7 +110,11 @@ def _joined_statistics(
 
 
 QUICK_ROWS = 4096
-"""Below this many rows of one mapped column the dispatch costs more than the copy."""
+"""Below this many rows of mapped columns the dispatch costs more than the copy."""
+
+_QUICK_COLUMNS = 32
+_QUICK_FILES = 128
+"""Of more, some would have no descriptor at hand (`storage.mapping`)."""
 
 _MANY_FILES = 8
 SIZES_GOOD_SECONDS = 0.002
@@ -229,7 +233,8 @@ class Source:
         self._bases: dict[tuple[Part, ...], NDArray[np.int64]] = {}
         self.warm: dict[tuple[Part, ...], float] = {}  # see `cold.suspect`
         self._columns: dict[Part, NDArray[Any]] = {}
-        self.quick_columns: dict[Part, QuickColumn | None] = {}  # read by the shortcuts of views
+        self.quick_columns: dict[Part, QuickRows | None] = {}  # read by the shortcuts of views
+        self._quick_tables: dict[tuple[Part, ...], QuickRows | None] = {}
         self.ready: dict[Any, Any] = {}  # of encoded files; see `ready_column`
         self._keep: list[NDArray[Any]] = []  # buffers that tables point into, besides the mappings
         self._sizes_good_until = 0.0
@@ -490,31 +495,48 @@ class Source:
         try:
             column = self.quick_columns[part]
         except KeyError:
-            column = self.quick_columns[part] = self._quick_column(part)
-        if column is None:
-            return None
-        # Without a descriptor at hand the size is asked for by name; without a look at the pages, cold.py has a say.
-        descriptor = self.files[0]._descriptor  # type: ignore[attr-defined]
-        if descriptor is None:
-            return None
-        warm = self.warm.get((part,), 0.0) - time.monotonic()
-        if not column.look(descriptor.fd, SIZES_GOOD_SECONDS, warm):
-            return None
-        return column.rows(key)
+            column = self.quick_columns[part] = self._quick((part,))
+        return None if column is None or not self._look(column, (part,)) else column.rows(key)  # type: ignore[return-value]
 
-    def _quick_column(self, part: Part) -> QuickColumn | None:
-        if part[0] < len(self.nullable) and self.nullable[part[0]] and not part[1]:
+    def quick_columns_of(self, parts: tuple[Part, ...], key: Any) -> list[NDArray[Any]] | None:
+        """Return the rows of several parts as `quick_rows` does, one array for each."""
+        try:
+            table = self._quick_tables[parts]
+        except KeyError:
+            table = self._quick_tables[parts] = self._quick(parts)
+        if table is None:
             return None
-        if len(self.files) != 1 or self.encoded or self.backend == "numpy":
-            return None
-        if not self.mapped or not self.n_rows:
-            return None
-        dtype = self.part_dtype(part)
-        if not isinstance(self.files[0], LocalFile) or not dtype.isnative:
-            return None
-        return QuickColumn(
-            self.table((part,)), self.mappings(), dtype, self.plan.files[0].committed_end, QUICK_ROWS
+        found = table.rows(key)
+        if found is None and self._look(table, parts):
+            found = table.rows(key)
+        return found if found is None or isinstance(found, list) else [found]
+
+    def _look(self, rows: QuickRows, parts: tuple[Part, ...]) -> bool:
+        """Have `rows` read for a while; False where it cannot."""
+        # Without a descriptor at hand the size is asked for by name; without a look at the pages, cold.py has a say.
+        held = [file._descriptor for file in self.files]  # type: ignore[attr-defined]
+        if len(held) == 1 and held[0] is None:
+            return False
+        return rows.look(
+            [-1 if descriptor is None else descriptor.fd for descriptor in held],
+            SIZES_GOOD_SECONDS,
+            self.warm.get(parts, 0.0) - time.monotonic(),
         )
+
+    def _quick(self, parts: tuple[Part, ...]) -> QuickRows | None:
+        if not 0 < len(parts) <= _QUICK_COLUMNS or self.encoded or self.backend == "numpy" or not self.n_rows:
+            return None
+        if any(not validity and self.nullable[position] for position, validity in parts):
+            return None
+        if len(self.files) > _QUICK_FILES or not all(isinstance(file, LocalFile) for file in self.files):
+            return None
+        dtypes = tuple(self.part_dtype(part) for part in parts)
+        if not self.mapped or not all(dtype.isnative for dtype in dtypes):
+            return None
+        ends = np.array([entry.committed_end for entry in self.plan.files], np.int64)
+        files = np.ascontiguousarray(self.plan.segments.file, np.int32)
+        table = self.table(parts)  # made first: it may point into more than the mappings
+        return QuickRows(table, (self.mappings(), tuple(self._keep)), dtypes, ends, files, QUICK_ROWS)
 
     @contextlib.contextmanager
     def arena(self) -> Iterator[buffers.Arena]:

@@ -1,7 +1,7 @@
 """NumPy twins of the compiled kernels: same names, same signatures, same results.
 
 They are what the compiled kernels are tested against, and what runs where these cannot (a platform without a
-compiler, a suspected bug: compare both). Arguments that only steer speed (`threads`, `prefetch`, `route`) are
+compiler, a suspected bug: compare both). Arguments that only steer speed (`threads`, `prefetch`, `route`, `isa`) are
 checked and otherwise ignored. The contracts are written out in the ``.pyi`` files of ``colstore_io.kernels``.
 """
 
@@ -26,6 +26,7 @@ __all__ = [
     "copy_runs",
     "encode_record",
     "first_out_of_range",
+    "gather_instruction_sets",
     "instruction_sets",
     "interleave",
     "mask_of_ranges",
@@ -180,9 +181,12 @@ class SegmentTable:
         threads: int = 1,
         prefetch: int = -1,
         route: str | None = None,
+        isa: str | None = None,
     ) -> int:
         """Copy the rows `indices` into `out`; -1, or the position of a bad index (`out` then: anything)."""
         _check_threads(threads)
+        if isa not in (None, "portable"):
+            raise ValueError(f"isa must be one of portable, got {isa!r}")
         _check_vector(indices, "indices", 8, "i")
         targets = self._targets(out, len(indices))
         if route is not None and len(indices) > 0 and self.n_segments > 0:
@@ -312,6 +316,11 @@ def openmp_enabled() -> bool:
 
 def instruction_sets() -> tuple[str, ...]:
     """Return the code paths that ``compress(route=...)`` can force on this machine."""
+    return ("portable",)
+
+
+def gather_instruction_sets() -> tuple[str, ...]:
+    """Return the versions that ``take(isa=...)`` can force on this machine."""
     return ("portable",)
 
 

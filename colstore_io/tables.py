@@ -13,7 +13,7 @@ from .column import ColumnView
 from .dataset import Source
 from .errors import ColumnNotFoundError
 from .fields import Schema
-from .kernels.shortcuts import TableShortcut
+from .kernels.shortcuts import PinnedShortcut, TableShortcut
 from .opening import Opened, OpenOptions, is_buffer, is_stream_object, open_paths, open_source
 from .plan import merge_plans
 from .preview import summary_of
@@ -24,18 +24,18 @@ from .views import TableOps
 __all__ = ["Dataset", "Reader", "Table"]
 
 
-class _Pinned:
+class _Pinned(PinnedShortcut):
     """What the views made from a table at one moment see of it: files that are added later are not among it."""
 
-    __slots__ = ("source", "table")
-
-    def __init__(self, table: Table, source: Source) -> None:
-        self.table = table
-        self.source = source
+    __slots__ = ()
 
     def readable_source(self) -> Source:
         self.table.readable_source()  # raises when closed
-        return self.source
+        source: Source = self.source
+        return source
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Pinned, (self.table, self.source)
 
 
 class Table(TableShortcut, TableOps):
@@ -45,6 +45,7 @@ class Table(TableShortcut, TableOps):
     several threads are safe. Pickling carries URLs, options and version tokens, no data.
     """
 
+    _source: Source
     _rows: Rows | None = None
 
     def __init__(self, source: Source, paths: Sequence[str]) -> None:
@@ -57,6 +58,7 @@ class Table(TableShortcut, TableOps):
         return _Pinned(self, self._source)
 
     _column_type = ColumnView
+    _pinned_type = _Pinned
 
     def _selected(self, key: Any) -> Any:
         """Return what `key` selects, other than a column with or without a slice or an array of rows."""

@@ -12,17 +12,18 @@ import math
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 __all__ = [
     "ELEMENTS_PER_THREAD",
     "PARALLEL_THRESHOLD",
     "budget",
     "lease",
+    "made_ahead",
     "map_with_helpers",
     "run_with_helpers",
     "usable_cores",
@@ -212,6 +213,34 @@ def map_with_helpers(call: Callable[[T], R], items: Sequence[T], helpers: int) -
 
     run_with_helpers(work, min(helpers, len(items) - 1))
     return results  # type: ignore[return-value]
+
+
+def made_ahead(call: Callable[[T], R], items: Sequence[T], helpers: int) -> Generator[R, None, None]:
+    """Yield ``call(item)`` for each item, in their order; the next one is made while the caller uses this one.
+
+    Parameters
+    ----------
+    helpers : int
+        0: everything is made in the thread of the caller, when it is asked for. Else by one other thread, unless that
+        has not begun when its result is needed.
+
+    Notes
+    -----
+    What `call` returned last and what it is making are all that exists: two pieces of memory in turn are enough. When
+    the generator is closed, nothing is being made any more.
+    """
+    following: Future[R] | None = None
+    try:
+        for number, item in enumerate(items):
+            result = call(item) if following is None or following.cancel() else following.result()
+            following = None
+            if helpers > 0 and number + 1 < len(items):
+                with contextlib.suppress(RuntimeError):  # no more threads, or the interpreter is going down
+                    following = _pool().submit(call, items[number + 1])
+            yield result
+    finally:
+        if following is not None and not following.cancel():
+            following.exception()
 
 
 def _after_fork_in_child() -> None:

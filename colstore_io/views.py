@@ -143,7 +143,7 @@ class TableOps:
             if columns is None:
                 return TableView(self._holder, self._positions, self._narrow(rows))
             if isinstance(columns, (list, tuple)) and all(isinstance(name, str) for name in columns):
-                return TableView(self._holder, [self._position(n) for n in columns], self._narrow(rows))
+                return TableView(self._holder, self._pick(columns), self._narrow(rows))
             raise IndexError(
                 f"columns are named by a string or a list of strings, got {type(columns).__name__}"
             )
@@ -152,7 +152,14 @@ class TableOps:
         return TableView(self._holder, self._positions, self._narrow(key))
 
     def _pick(self, names: Sequence[str]) -> list[int]:
-        return [self._position(n) for n in names]
+        parts, own = self._holder.source.parts_by_name, self._positions
+        picked = []
+        for name in names:
+            part = parts.get(name)
+            if part is None or part[1] or part[0] not in own:
+                raise ColumnNotFoundError.for_name(name, self.columns)
+            picked.append(part[0])
+        return picked
 
     def select(self, *names: str) -> TableView:
         """Return these columns, in this order.
@@ -275,7 +282,14 @@ class TableOps:
                 for n, p in zip(names, self._positions, strict=True)
             }
         targets = None
-        if out is not None:
+        if out is None:
+            chain = self._rows
+            if chain is not None and chain.parent is None and chain.key.__class__ in (slice, np.ndarray):
+                parts = tuple([(position, False) for position in self._positions])
+                quick = self._holder.readable_source().quick_columns_of(parts, chain.key)
+                if quick is not None:
+                    return dict_of(names, quick)
+        else:
             if set(check_mapping("out", out)) != set(names):
                 raise ValueError(f"out must have exactly the columns {names}, got {list(out)}")
             targets = [out[n] for n in names]

@@ -10,6 +10,7 @@
 #if defined(__GNUC__)
 #define KERNEL_INLINE static inline __attribute__((always_inline))
 #define KERNEL_NOINLINE static __attribute__((noinline, unused))
+#define KERNEL_ALIGNED(bytes) __attribute__((aligned(bytes)))
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 /* Into L2 (locality 2 is prefetcht1): an L2 prefetch leaves the few L1 fill buffers free, so about twice as
@@ -18,9 +19,21 @@
 #else
 #define KERNEL_INLINE static inline
 #define KERNEL_NOINLINE static
+#define KERNEL_ALIGNED(bytes)
 #define LIKELY(x) (x)
 #define UNLIKELY(x) (x)
 #define PREFETCH_L2(address) ((void)(address))
+#endif
+
+/* Loops that are compiled for several instruction sets; which ones a kernel has, its header says. */
+#define ISA_PORTABLE 0
+#define ISA_AVX2 1
+#define ISA_AVX512 2
+#define ISA_AVX512_VBMI2 3
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define HAVE_X86_VERSIONS 1
+#include <immintrin.h>
 #endif
 
 KERNEL_INLINE int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }

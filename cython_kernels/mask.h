@@ -13,11 +13,6 @@
 /* Below this many selected rows in a word of 64, picking them bit by bit beats moving the whole word. */
 #define SPARSE_BITS 10
 
-#define ISA_PORTABLE 0
-#define ISA_AVX2 1
-#define ISA_AVX512 2
-#define ISA_AVX512_VBMI2 3
-
 #define ISA(name) name##_portable
 #define ISA_TARGET
 #define ISA_LEVEL ISA_PORTABLE
@@ -26,10 +21,7 @@
 #undef ISA_TARGET
 #undef ISA_LEVEL
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#define HAVE_X86_VERSIONS 1
-#include <immintrin.h>
-
+#ifdef HAVE_X86_VERSIONS
 /* lanes_of[m]: numbers of the bits set in m, ascending. lanes_of_pairs[m]: the same for lanes of two, m < 16. */
 static uint8_t lanes_of[256][8], lanes_of_pairs[16][8];
 

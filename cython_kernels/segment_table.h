@@ -9,16 +9,25 @@
 
 #include "kernel_math.h"
 
-/* Sentinels after the row starts: fixed-step searches probe up to 2^FIXED_STEPS - 1 places ahead. */
+/* Sentinels after the row starts: a cursor looks one segment ahead. */
 #define ROW_START_PADDING 8
-#define FIXED_STEPS 3
 
-/* row >> shift -> range of segments. Segment of row i lies in [first[i >> shift], first[(i >> shift) + 1]]. */
+/* What is known of the rows of one bucket, those with the same row >> shift. Rows before `split`, counted from the
+ * bucket's first, are in segment `first`, the others in the one after it. A bucket with more boundaries is crowded:
+ * `first` is the complement of its first segment then, and its rows are searched for. */
+typedef struct {
+  int32_t first;
+  uint32_t split; /* NO_SPLIT: all rows are in `first` */
+} bucket;
+
+#define NO_SPLIT UINT32_MAX
+/* Rows within a bucket are below this, so that they fit beside NO_SPLIT. */
+#define MAX_BUCKET_SHIFT 31
+
 typedef struct {
   int shift;
-  int steps; /* halvings that the widest bucket needs */
   int64_t n_buckets;
-  int32_t first[]; /* n_buckets + 1 */
+  bucket entry[]; /* n_buckets + 1 */
 } bucket_index;
 
 typedef struct {
@@ -55,25 +64,26 @@ KERNEL_INLINE int row_is_stored(const segment_table *t, int64_t segment, int64_t
   return row >= t->row_start[segment] && row < t->row_stop[segment];
 }
 
-/* Builds the bucket table: two to four buckets a segment, O(S) memory. NULL when memory is short. */
+/* Builds the bucket table: two to four buckets a segment, O(S) memory. NULL when memory is short, or when segments
+ * are so long (2^31 rows or more) that a bucket would not say where in it one ends. */
 static inline bucket_index *build_buckets(const segment_table *t) {
   int shift = 0;
   while (shift < 62 && ((t->n_rows - 1) >> shift) + 1 > 4 * t->n_segments) shift++;
+  if (shift > MAX_BUCKET_SHIFT) return NULL;
   int64_t n = t->n_rows > 0 ? ((t->n_rows - 1) >> shift) + 1 : 0;
-  bucket_index *b = (bucket_index *)malloc(sizeof *b + (size_t)(n + 1) * sizeof(int32_t));
+  bucket_index *b = (bucket_index *)malloc(sizeof *b + (size_t)(n + 1) * sizeof(bucket));
   if (!b) return NULL;
   b->shift = shift;
   b->n_buckets = n;
-  int64_t s = 0, widest = 1;
+  int64_t s = 0;
+  while (s + 1 < t->n_segments && t->row_start[s + 1] <= 0) s++;
   for (int64_t k = 0; k <= n; k++) {
-    /* The end of the last bucket may lie past 2^63 only in theory; n_rows <= 2^62 keeps the product in range. */
-    int64_t row = k << shift;
-    while (s + 1 < t->n_segments && t->row_start[s + 1] <= row) s++;
-    b->first[k] = (int32_t)s;
-    if (k > 0 && s - b->first[k - 1] + 1 > widest) widest = s - b->first[k - 1] + 1;
+    int64_t first = s, stop = (k + 1) << shift; /* below 2^63: n_rows <= 2^62 */
+    while (s + 1 < t->n_segments && t->row_start[s + 1] < stop) s++;
+    b->entry[k].first = s - first > 1 ? ~(int32_t)first : (int32_t)first;
+    b->entry[k].split = s - first == 1 ? (uint32_t)(t->row_start[s] - (k << shift)) : NO_SPLIT;
+    while (s + 1 < t->n_segments && t->row_start[s + 1] <= stop) s++; /* those that start with the next bucket */
   }
-  b->steps = 0;
-  while (((int64_t)1 << b->steps) < widest) b->steps++;
   return b;
 }
 
@@ -105,33 +115,18 @@ KERNEL_INLINE void search_block(const segment_table *t, const int64_t *rows, int
   }
 }
 
-/* The same by buckets. As many steps for every row of a table: a loop that ends when this bucket is done would be
- * mispredicted again and again. Probes may leave the bucket; what they find there starts after the row. */
-KERNEL_INLINE void bucket_block(const segment_table *t, const bucket_index *b, const int64_t *rows, int64_t m,
-                                int32_t *found) {
-  const int64_t *row_start = t->row_start;
-  const int32_t *first = b->first;
-  int shift = b->shift;
-#define STEP(ahead) s += ahead * (row_start[s + ahead] <= row);
-#define LOOP(steps)                                                                                            \
-  for (int64_t k = 0; k < m; k++) {                                                                            \
-    int64_t row = rows[k];                                                                                     \
-    int32_t s = first[row >> shift];                                                                           \
-    steps found[k] = s;                                                                                        \
-  }
-  switch (b->steps) {
-    case 0:
-    case 1: LOOP(STEP(1)) return;
-    case 2: LOOP(STEP(2) STEP(1)) return;
-    case FIXED_STEPS: LOOP(STEP(4) STEP(2) STEP(1)) return;
-    default: break;
-  }
-#undef STEP
-#undef LOOP
-  for (int64_t k = 0; k < m; k++) {
-    int64_t bucket = rows[k] >> shift;
-    found[k] = (int32_t)search_range(row_start, first[bucket], first[bucket + 1] - first[bucket] + 1, rows[k]);
-  }
+KERNEL_NOINLINE int64_t crowded_segment(const segment_table *t, const bucket_index *b, int64_t row) {
+  int64_t at = row >> b->shift, first = ~b->entry[at].first, next = b->entry[at + 1].first;
+  if (next < 0) next = ~next;
+  return search_range(t->row_start, first, next - first + 1, row);
+}
+
+/* At most a quarter of the buckets can be crowded, of random segments one in twenty: a branch that is rarely taken
+ * costs less than a search of as many steps for every row. */
+KERNEL_INLINE int64_t bucket_segment(const segment_table *t, const bucket_index *b, int64_t row) {
+  bucket e = b->entry[row >> b->shift];
+  if (UNLIKELY(e.first < 0)) return crowded_segment(t, b, row);
+  return e.first + (((uint64_t)row & (((uint64_t)1 << b->shift) - 1)) >= e.split);
 }
 
 /* Sorted input: stay, step a little, else search again; a backward step is only slower, never wrong. */

@@ -65,6 +65,7 @@ class SegmentTable:
         threads: int = 1,
         prefetch: int = -1,
         route: str | None = None,
+        isa: str | None = None,
     ) -> int:
         """Copy the rows named by `indices` into `out`.
 
@@ -78,9 +79,13 @@ class SegmentTable:
         threads : int, optional
             Threads to use; 1 stays in the calling thread and enters no OpenMP region.
         prefetch : int, optional
-            Rows between prefetch and load: 0 for none, at most 255 are used, -1 for the default (96).
+            Rows between prefetch and load: 0 for none, -1 for the default (96). Rounded up to a multiple of 8; at most
+            256 are used, shared by the columns where segments are so short that all columns of a row are read together.
         route : {"affine", "uniform", "bucket", "search", "cursor"}, optional
             Forces a way from rows to segments, for tests; chosen by the table and the indices when omitted.
+        isa : {"avx512", "portable"}, optional
+            Forces a version of the loop, for tests; the best one of this machine when omitted. Sorted rows that are
+            looked up by a cursor, and uniform tables of 2^31 rows or more, have the portable one alone.
 
         Returns
         -------
@@ -168,6 +173,9 @@ def openmp_enabled() -> bool:
 
 def instruction_sets() -> tuple[str, ...]:
     """Return the code paths that ``compress(route=...)`` can force on this machine, the default one first."""
+
+def gather_instruction_sets() -> tuple[str, ...]:
+    """Return the versions that ``take(isa=...)`` can force on this machine, the widest first."""
 
 def _divide(n: int, d: int, *, portable: bool = False) -> int:
     """Return ``n // d`` as the uniform route computes it; for tests of exactness."""

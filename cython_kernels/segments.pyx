@@ -65,8 +65,10 @@ cdef extern from "segment_table.h" nogil:
 
 cdef extern from "gather.h" nogil:
     int64_t check_span(const int64_t *indices, int64_t begin, int64_t end, int64_t n_rows)
-    int64_t take_span(const segment_table *t, const bucket_index *b, int route, const int64_t *indices,
+    int64_t take_span(const segment_table *t, const bucket_index *b, int isa, int route, const int64_t *indices,
                       int64_t begin, int64_t end, char *const *out, int64_t prefetch)
+    int have_wide_gather()
+    int best_gather_isa()
     int strided_span(const segment_table *t, int64_t c, int64_t start, int64_t step, int64_t begin,
                      int64_t end, char *out)
 
@@ -87,6 +89,7 @@ MASK_CHUNK_ROWS = MASK_CHUNK_ROWS_C
 
 # Best instruction set of this machine, found once.
 cdef int best_isa = detect_isa()
+cdef int gather_isa = best_gather_isa()
 
 # Rows that one turn of a thread gathers: long enough (0.2 ms) to hide the hand-out, short enough to balance.
 cdef int64_t TAKE_CHUNK_ROWS = 1 << 16
@@ -184,23 +187,23 @@ cdef class _Targets:
 # ---- chunks in parallel --------------------------------------------------------------------------------
 # Each of these runs serially, outside any OpenMP region, when threads is 1.
 
-cdef int64_t take_rows(const segment_table *t, const bucket_index *b, int route, const int64_t *indices,
+cdef int64_t take_rows(const segment_table *t, const bucket_index *b, int isa, int route, const int64_t *indices,
                        int64_t n, char **out, int64_t prefetch, int threads) noexcept nogil:
     cdef int64_t bad = -1, turn, chunks
     if threads == 1 or n <= TAKE_CHUNK_ROWS:
-        return take_span(t, b, route, indices, 0, n, out, prefetch)
+        return take_span(t, b, isa, route, indices, 0, n, out, prefetch)
     chunks = ceil_div(n, TAKE_CHUNK_ROWS)
     for turn in prange(chunks, schedule="dynamic", num_threads=threads):
-        take_chunk(t, b, route, indices, n, out, prefetch, spread_chunk(turn, chunks, threads), &bad)
+        take_chunk(t, b, isa, route, indices, n, out, prefetch, spread_chunk(turn, chunks, threads), &bad)
     return bad
 
 
-cdef void take_chunk(const segment_table *t, const bucket_index *b, int route, const int64_t *indices, int64_t n,
-                     char **out, int64_t prefetch, int64_t chunk, int64_t *bad) noexcept nogil:
+cdef void take_chunk(const segment_table *t, const bucket_index *b, int isa, int route, const int64_t *indices,
+                     int64_t n, char **out, int64_t prefetch, int64_t chunk, int64_t *bad) noexcept nogil:
     cdef int64_t begin = chunk * TAKE_CHUNK_ROWS, found
     if shared_load(bad) >= 0:
         return
-    found = take_span(t, b, route, indices, begin, min(begin + TAKE_CHUNK_ROWS, n), out, prefetch)
+    found = take_span(t, b, isa, route, indices, begin, min(begin + TAKE_CHUNK_ROWS, n), out, prefetch)
     if found >= 0:
         shared_store(bad, found)
 
@@ -318,6 +321,19 @@ cdef int pick_isa(object forced) except -1:
     if isa > best_isa or (forced == "avx512" and best_isa < ISA_AVX512):
         raise ValueError(f"route {forced!r} needs instructions that this machine does not have")
     return isa
+
+
+cdef int pick_gather_isa(object forced) except -1:
+    """Instruction set of a gather, as `pick_isa`."""
+    if forced is None:
+        return gather_isa
+    if forced not in ("avx512", "portable"):
+        raise ValueError(f"isa must be one of avx512, portable, got {forced!r}")
+    if forced == "portable":
+        return ISA_PORTABLE
+    if not have_wide_gather():
+        raise ValueError(f"isa {forced!r} needs instructions that this machine does not have")
+    return ISA_AVX512
 
 
 cdef int check_threads(object threads) except -1:
@@ -442,9 +458,9 @@ cdef class SegmentTable:
             return ROUTE_CURSOR
         return route_of_few(t, n)
 
-    def take(self, indices, out, *, threads=1, prefetch=-1, route=None):
+    def take(self, indices, out, *, threads=1, prefetch=-1, route=None, isa=None):
         cdef segment_table *t = &self.table
-        cdef int team = check_threads(threads), way
+        cdef int team = check_threads(threads), way, instructions = pick_gather_isa(isa)
         cdef int64_t distance = prefetch, bad, n
         cdef const bucket_index *b = NULL
         cdef Py_buffer view
@@ -467,7 +483,7 @@ cdef class SegmentTable:
                     b = get_buckets(t)
                     if b == NULL:
                         way = ROUTE_SEARCH
-                bad = take_rows(t, b, way, rows, n, targets.pointers, distance, team)
+                bad = take_rows(t, b, instructions, way, rows, n, targets.pointers, distance, team)
             return bad
         finally:
             targets.release()
@@ -588,6 +604,10 @@ def openmp_enabled():
 
 def instruction_sets():
     return ("avx512", "avx2", "portable")[2 - min(best_isa, <int>ISA_AVX512):]
+
+
+def gather_instruction_sets():
+    return ("avx512", "portable") if have_wide_gather() else ("portable",)
 
 
 def _divide(n, d, *, portable=False):

@@ -96,6 +96,18 @@ class TestRatios:
         assert report.behind(rows, {"open": {"zarr": 2.6}}) == ["open: 2.5 x zarr, the goal is 2.6"]
         assert report.behind(rows, {}) == []
 
+    def test_where_nobody_waits_for_the_disk_ours_unsynced_is_compared(self) -> None:
+        rows = rows_of("write", ours=4.0, ours_unsynced=1.0, netcdf4=2.0, colstore_unsynced=3.0)
+        assert report.speeds(rows) == {("write", "colstore"): 3.0}
+        assert report.behind(rows, {"write": {"netcdf4": 1.9}}) == []
+        assert report.behind(rows, {"write": {"netcdf4": 2.5}}) == ["write: 2 x netcdf4, the goal is 2.5"]
+        assert {row["system"]: row["to_best_peer"] for row in rows}["ours_unsynced"] == 0.5
+        assert plot.relative(rows)["write"]["ours"] == 4.0
+        text = plot.table([*rows, *rows_of("open", ours=1.0, netcdf4=5.0)])
+        assert "ours (durable) / ours" in text
+        assert "| write | 1e+03 ms, unsynced | 4.00 | 3.00 | 2.00 |" in text
+        assert "| open | 1e+03 ms |  |  | 5.00 |" in text
+
     def test_a_fall_of_more_than_ten_percent_is_named(self) -> None:
         recorded = rows_of(ours=1.0, colstore=2.0, limit_c=0.5)
         (line,) = report.fallen(rows_of(ours=1.0, colstore=1.7, limit_c=0.5), recorded)
@@ -211,7 +223,11 @@ class TestGridFamily:
             "--grid=20x9x12",
             "--rows=1000",
         ]
-        command += [f"--systems={','.join(self.SYSTEMS)}", "--rounds=1", f"--json={tmp_path / 'run.json'}"]
+        command += [
+            f"--systems={','.join((*self.SYSTEMS, 'ours_unsynced'))}",
+            "--rounds=1",
+            f"--json={tmp_path / 'run.json'}",
+        ]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=150)
         run = report.load(tmp_path / "run.json")
         assert run["left_out"] == [], done.stderr
@@ -219,8 +235,41 @@ class TestGridFamily:
         for row in run["results"]:
             measured.setdefault(row["workload"], set()).add(row["system"])
         assert len(measured) == 8
-        for systems in measured.values():
+        for name, systems in measured.items():
             assert set(self.SYSTEMS) <= systems
+            nobody_waits = name.endswith(("_write", "_append"))
+            assert ("ours_unsynced" in systems) is nobody_waits
+
+    def test_each_writing_workload_has_peers_that_do_the_same(self) -> None:
+        workloads, systems = load("benchmarks", "workloads").WORKLOADS, load("benchmarks", "systems").SYSTEMS
+        unsynced = {"ours_unsynced", "colstore_unsynced"}
+
+        def part(workload: str) -> set[str]:
+            needs = workloads[workload].needs
+            return {
+                n
+                for n, s in systems.items()
+                if all(getattr(s, need, None) not in (None, "") for need in needs)
+            }
+
+        assert part("append_records_unsynced") == part("compact_unsynced") == unsynced
+        for name in (
+            "append_records",
+            "compact",
+            "write_durable",
+            "grid_time_write_durable",
+            "grid_time_append_durable",
+        ):
+            assert not part(name) & unsynced
+            assert "ours" in part(name)
+        for name in ("write", "grid_time_write", "grid_tile_write", "grid_time_append"):
+            assert part(name) >= {"ours", "ours_unsynced"}
+        reading = [
+            name
+            for name, w in workloads.items()
+            if w.group in ("core", "open", "cold", "xarray", "dask", "columns")
+        ]
+        assert not any(part(name) & unsynced for name in [*reading, "grid_tile_points", "grid_time_open"])
 
 
 class TestPage:

@@ -280,6 +280,7 @@ def test_any_change_of_the_file_makes_the_index_void(records, walks, change):
     if change == "append":
         with cs.update(records) as writer:
             writer.write(many_records(1, seed=5)[0])
+        index_of(records).write_bytes(before)  # as a writer leaves it that knows of none
     elif change == "compact":
         cs.compact(records)
     elif change == "recreate":  # the same shape: size, counters and columns are as they were
@@ -474,3 +475,98 @@ def test_the_command_writes_and_names_the_indexes(records, capsys):
     assert main(["index", str(records)]) == 0
     assert capsys.readouterr().out == f"{index_of(records)}\n"
     assert main(["index", str(records.parent / "absent.cstore")]) == 1
+
+
+# ---- appending to a file that has an index
+
+
+def fresh_index(path):
+    """Return the bytes of the index that `index` makes of a copy of the same age."""
+    copy = path.parent / "copy" / path.name
+    copy.parent.mkdir(exist_ok=True)
+    shutil.copy2(path, copy)
+    return cs.index(copy).read_bytes()
+
+
+@pytest.mark.parametrize("first", [[5], [N_BLOCK], [N_BLOCK - 1, 0, 3], [300] * 250])
+@pytest.mark.parametrize("more", [[1], [0], [N_BLOCK, 7], [100] * 700])
+def test_an_append_keeps_the_index_of_its_file(tmp_path, first, more):
+    random = np.random.default_rng(len(first) + len(more))
+
+    def pieces(counts):
+        for n in counts:
+            yield {
+                "i": random.integers(-99, 99, n).astype("i2"),
+                "x": np.where(random.random(n) < 0.5, np.nan, random.random(n)),
+                "t": random.integers(0, 9, n).astype("M8[s]"),
+                "flag": random.random(n) < 0.5,
+                "u": np.full(n, "ab"),
+            }
+
+    path = write(tmp_path / "r.cstore", pieces(first))
+    cs.index(path)
+    with cs.update(path) as writer:
+        for piece in pieces(more):
+            writer.write(piece)
+    assert index_of(path).read_bytes() == fresh_index(path)
+    with cs.update(path, statistics=True) as writer:  # and again, in two commits, with a footer behind
+        writer.write(next(pieces([70_000])))
+        writer.commit()
+        writer.write(next(pieces([3])))
+    assert index_of(path).read_bytes() == fresh_index(path)
+
+
+def test_an_append_reads_the_new_rows_alone(big, monkeypatch):
+    cs.index(big)
+    looked_at = []
+    original = sidecar._bound_blocks
+    monkeypatch.setattr(
+        sidecar, "_bound_blocks", lambda blocks, *rest: (looked_at.extend(blocks), original(blocks, *rest))[1]
+    )
+    with cs.update(big) as writer:
+        writer.write({"k": np.arange(9), "x": np.arange(9) * 0.5, "text": np.full(9, "t")})
+    assert looked_at == [5]  # the block that was not full
+
+
+def test_an_index_that_does_not_fit_is_not_kept(records):
+    cs.index(records)
+    kept = index_of(records).read_bytes()
+    time_ns = records.stat().st_mtime_ns + 1
+    os.utime(records, ns=(time_ns, time_ns))
+    with cs.update(records) as writer:
+        writer.write(many_records(1, seed=4)[0])
+    assert index_of(records).read_bytes() == kept
+    with cs.update(records) as writer:
+        writer.write(many_records(1, seed=5)[0])
+    assert index_of(records).read_bytes() == kept
+
+
+def test_an_update_without_a_write_leaves_the_index_alone(records):
+    cs.index(records)
+    kept = index_of(records).read_bytes()
+    with cs.update(records):
+        pass
+    assert index_of(records).read_bytes() == kept == fresh_index(records)
+
+
+def test_an_update_of_a_file_without_an_index_makes_none(records):
+    with cs.update(records) as writer:
+        writer.write(many_records(1, seed=4)[0])
+    assert not index_of(records).exists()
+
+
+def test_rows_are_committed_when_the_index_cannot_be_kept(records, monkeypatch):
+    from colstore_io.writing import indexing
+
+    def full(*args, **kwargs):
+        raise OSError(28, "no space left")
+
+    cs.index(records)
+    monkeypatch.setattr(indexing, "write_small_file", full)
+    with cs.open(records) as table:
+        n = len(table)
+    with cs.update(records) as writer:
+        writer.write({"k": np.arange(9), "x": np.arange(9) * 0.5, "u": np.full(9, "ab")})
+    with cs.open(records) as table:
+        assert len(table) == n + 9
+        assert table[-9:, "k"].array().tolist() == list(range(9))

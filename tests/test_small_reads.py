@@ -130,17 +130,15 @@ def test_both_kernel_families_agree(path):
             np.testing.assert_array_equal(fast[key, "c1"].array(), slow[key, "c1"].array())
 
 
-class TestQuickColumn:
+class TestQuickRows:
     @pytest.fixture
     def column(self, tmp_path):
         values = np.arange(100.0)
-        one = np.zeros(1, np.int64)
-        table = compiled.SegmentTable(one, one + 100, np.array([[values.ctypes.data]]), np.array([8]), 100, 0)
         with open(tmp_path / "file", "w+b") as file:
             file.write(bytes(800))
             file.flush()
-            quick = shortcuts.QuickColumn(table, None, values.dtype, 800, 10)
-            assert quick.look(file.fileno(), 1000, 1000)
+            quick = quick_of([values], [0, 100])
+            assert quick.look([file.fileno()], 1000, 1000)
             yield quick, file.fileno(), values
 
     def test_reads_up_to_its_limit(self, column):
@@ -160,31 +158,191 @@ class TestQuickColumn:
         quick, fd, _ = column
         assert quick.rows(slice(0, 5)) is not None
         os.ftruncate(fd, 799)
-        assert not quick.look(fd, 1000, 1000)
+        assert not quick.look([fd], 1000, 1000)
         assert quick.rows(slice(0, 5)) is None
 
     def test_reads_nothing_before_a_look_or_when_the_last_is_too_old(self, column):
         quick, fd, _ = column
-        assert not quick.look(-1, 1000, 1000)
+        assert not quick.look([-1], 1000, 1000)
         assert quick.rows(slice(0, 5)) is None
-        assert quick.look(fd, 0, 1000)
+        assert quick.look([fd], 0, 1000)
         assert quick.rows(slice(0, 5)) is None
 
     def test_scattered_rows_are_left_to_others_while_the_column_may_be_cold(self, column):
         quick, fd, _ = column
-        assert quick.look(fd, 1000, -5)
+        assert quick.look([fd], 1000, -5)
         assert quick.rows(slice(0, 5)) is not None
         assert quick.rows(np.arange(3)) is None
-        assert quick.look(fd, float("inf"), float("inf"))
+        assert quick.look([fd], float("inf"), float("inf"))
         assert quick.rows(np.arange(3)) is not None
 
-    def test_refuses_tables_of_another_shape(self, column):
+    def test_several_columns_are_a_list_of_arrays(self, tmp_path):
+        columns = [np.arange(60.0), np.arange(60, dtype="i2"), np.arange(60).astype("U3")]
+        quick = quick_of(columns, [0, 25, 25, 60])
+        with open(tmp_path / "file", "w+b") as file:
+            file.write(bytes(800))
+            file.flush()
+            assert quick.look([file.fileno()], 1000, 1000)
+            for key in (slice(20, 30), np.array([59, -60, 25, 24])):
+                got = quick.rows(key)
+                assert [part.dtype for part in got] == [values.dtype for values in columns]
+                for part, values in zip(got, columns, strict=True):
+                    np.testing.assert_array_equal(part, values[key])
+
+    @pytest.mark.parametrize("files", [2, 20])
+    def test_ranges_ask_the_files_that_they_touch(self, tmp_path, files):
+        values = np.arange(10.0 * files)
+        quick = quick_of([values], range(0, 10 * files + 1, 10), files=np.arange(files, dtype=np.int32))
+        paths = [tmp_path / str(number) for number in range(files)]
+        for path in paths:
+            path.write_bytes(bytes(800))
+        fds = [os.open(path, os.O_RDONLY) for path in paths]
+        try:
+            assert quick.look(fds, 1000, 1000)
+            assert quick.rows(slice(5, 15)).tolist() == list(range(5, 15))
+            os.truncate(paths[1], 799)
+            assert quick.rows(slice(0, 10)) is not None
+            assert quick.rows(slice(5, 15)) is None
+            assert quick.rows(np.array([0])) is None  # scattered rows may be in any file
+            os.truncate(paths[1], 800)
+            assert quick.rows(np.array([0])) is not None
+            os.truncate(paths[1], 799)  # of many files the answer is kept for a while
+            assert (quick.rows(np.array([0])) is None) == (files == 2)
+            assert quick.look([-1, *fds[1:]], 1000, 1000)
+            assert quick.rows(slice(0, 10)) is None
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def test_refuses_what_does_not_fit_together(self):
+        values = np.arange(100.0)
+        with pytest.raises(ValueError, match="descriptors"):
+            quick_of([values], [0, 100]).look([3, 4], 1, 1)
+        with pytest.raises(ValueError, match="order"):
+            quick_of([values], [0, 10, 100], files=np.array([1, 0], np.int32))
+        with pytest.raises(ValueError, match="dtype"):
+            quick_of([values], [0, 100], dtypes=(np.dtype("f4"),))
+        with pytest.raises(ValueError, match="gaps"):
+            quick_of([values], [0, 100], dtypes=(values.dtype, values.dtype))
+        with pytest.raises(ValueError, match="32"):
+            quick_of([values] * 33, [0, 100])
+
+    def test_refuses_tables_with_gaps(self):
         table = compiled.SegmentTable(
             np.zeros(1, np.int64), np.array([5]), np.zeros((1, 1), np.int64), np.array([8]), 9, 0
         )
-        with pytest.raises(ValueError):
-            shortcuts.QuickColumn(table, None, np.dtype("f8"), 0, 10)
+        with pytest.raises(ValueError, match="gaps"):
+            shortcuts.QuickRows(
+                table, None, (np.dtype("f8"),), np.zeros(1, np.int64), np.zeros(1, np.int32), 10
+            )
 
     def test_cannot_be_pickled(self, column):
         with pytest.raises(TypeError):
             pickle.dumps(column[0])
+
+
+def quick_of(columns, bounds, files=None, dtypes=None):
+    """Return quick rows over arrays, whose files must have 800 bytes each."""
+    starts = np.array(bounds, np.int64)
+    segments = len(starts) - 1
+    table = compiled.SegmentTable(
+        starts[:-1],
+        starts[1:],
+        np.array([[values.ctypes.data] * segments for values in columns]),
+        np.array([values.itemsize for values in columns]),
+        int(starts[-1]),
+        0,
+    )
+    files = np.zeros(segments, np.int32) if files is None else files
+    ends = np.full(int(files.max()) + 1, 800)
+    dtypes = tuple(values.dtype for values in columns) if dtypes is None else dtypes
+    return shortcuts.QuickRows(table, columns, dtypes, ends, files, 10)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shards")
+    data = {"a": np.arange(N), "b": np.arange(N) / 7, "s": np.arange(N).astype("S5")}
+    paths = []
+    for number, part in enumerate(np.array_split(np.arange(N), 11)):
+        paths.append(str(folder / f"{number:02d}.cstore"))
+        cs.store({name: values[part] for name, values in data.items()}, paths[-1]).close()
+    return paths, data
+
+
+class TestManyColumnsAndFiles:
+    @settings(max_examples=100, deadline=None)
+    @given(key=slices | arrays, names=st.lists(st.sampled_from(["a", "b", "s"]), min_size=1, unique=True))
+    def test_tables_of_many_files_give_the_rows_of_numpy(self, shards, key, names):
+        paths, data = shards
+        with cs.open(paths) as table:
+            for _ in range(3):  # the first one looks at the files, the last ones need not
+                for got in (table[key, names].dict(), {n: table[key, n].array() for n in names}):
+                    assert list(got) == names
+                    for name in names:
+                        np.testing.assert_array_equal(got[name], data[name][key])
+                        assert got[name].flags.writeable
+                        assert got[name].base is None
+
+    @pytest.mark.parametrize("names", [["a", "b"], ["b"]])
+    def test_bad_rows_raise_what_they_raise_elsewhere(self, shards, names):
+        with cs.open(shards[0]) as table:
+            table[:5, names].dict()
+            with pytest.raises(IndexError, match="out of bounds"):
+                table[np.array([1, N]), names].dict()
+            with pytest.raises(TypeError):
+                table["a":"b", names].dict()
+
+    def test_a_file_cut_between_two_reads_is_an_error_where_it_is_touched(self, shards, tmp_path):
+        copies = []
+        for path in shards[0][:3]:
+            copies.append(str(tmp_path / os.path.basename(path)))
+            with open(path, "rb") as source, open(copies[-1], "wb") as target:
+                target.write(source.read())
+        with cs.open(copies) as table:
+            for _ in range(3):
+                table[:9, "a"].array(), table[:9, ["a", "b"]].dict()
+            os.truncate(copies[1], os.path.getsize(copies[1]) - 8)
+            first = N // 11
+            assert table[:9, "a"].array().tolist() == list(range(9))
+            for read in (
+                table[first + 5 : first + 9, "a"].array,
+                table[first + 5 : first + 9, ["a", "b"]].dict,
+                table[np.array([0, 1]), "a"].array,
+                table[np.array([0, 1]), ["a"]].dict,
+            ):
+                with pytest.raises(cs.FormatError):
+                    read()
+
+    def test_files_added_later_are_not_seen_by_earlier_views(self, shards):
+        paths, data = shards
+        table = cs.Dataset(paths[:2])
+        with table:
+            n = len(table)
+            view, several = table[-3:, "a"], table[-3:, ["a"]]
+            table.append(paths[2])
+            for _ in range(3):
+                assert view.array().tolist() == data["a"][:n][-3:].tolist()
+                assert several.dict()["a"].tolist() == data["a"][:n][-3:].tolist()
+                assert table[-3:, "a"].array().tolist() == data["a"][: len(table)][-3:].tolist()
+
+    def test_closed_datasets_and_views_of_them_raise(self, shards):
+        table = cs.open(shards[0])
+        view, several = table[:5, "a"], table[:5, ["a"]]
+        assert view.array().tolist() == [0, 1, 2, 3, 4] == several.dict()["a"].tolist()
+        again = pickle.loads(pickle.dumps(view))
+        table.close()
+        for read in (view.array, several.dict, lambda: table[:5, "a"].array()):
+            with pytest.raises(ValueError, match="closed"):
+                read()
+        assert again.array().tolist() == [0, 1, 2, 3, 4]
+        again._holder.table.close()
+
+    def test_nullable_columns_among_them_keep_their_nulls(self, tmp_path):
+        pa = pytest.importorskip("pyarrow")
+        path = tmp_path / "nulls.cstore"
+        cs.store(pa.table({"a": [1, None, 3], "b": [1.0, 2.0, 3.0]}), path).close()
+        with cs.open(path) as table:
+            for _ in range(2):
+                assert table[:2, ["a", "b"]].dict()["a"].to_pylist() == [1, None]
+                assert table[np.array([1, 0]), ["b", "a"]].dict()["a"].to_pylist() == [None, 1]

@@ -55,3 +55,44 @@ def test_calls_within_calls_end() -> None:
         return sum(threads.map_with_helpers(lambda y: x * y, range(10), 4))
 
     assert threads.map_with_helpers(outer, range(10), 4) == [45 * x for x in range(10)]
+
+
+class TestMadeAhead:
+    @pytest.mark.parametrize("helpers", [0, 1])
+    def test_results_come_in_order(self, helpers: int) -> None:
+        assert list(threads.made_ahead(lambda n: n * n, range(50), helpers)) == [n * n for n in range(50)]
+        assert list(threads.made_ahead(lambda n: n, [], helpers)) == []
+
+    @pytest.mark.parametrize("helpers", [0, 1])
+    def test_errors_are_raised_when_their_item_is_due(self, helpers: int) -> None:
+        def call(n: int) -> int:
+            if n == 3:
+                raise OSError("the third")
+            return n
+
+        found: list[int] = []
+        with pytest.raises(OSError, match="the third"):
+            found.extend(threads.made_ahead(call, range(9), helpers))
+        assert found == [0, 1, 2]
+
+    def test_at_most_the_next_one_is_being_made(self) -> None:
+        begun: list[int] = []
+        for result in threads.made_ahead(lambda n: (begun.append(n), n)[1], range(20), 1):
+            assert len(begun) <= result + 2
+
+    def test_nothing_is_being_made_when_it_is_closed(self) -> None:
+        running = threading.Event()
+        ended: list[int] = []
+
+        def call(n: int) -> int:
+            if n:
+                running.set()
+                time.sleep(0.05)
+            ended.append(n)
+            return n
+
+        made = threads.made_ahead(call, range(3), 1)
+        next(made)
+        running.wait(5)
+        made.close()
+        assert ended == [0, 1]

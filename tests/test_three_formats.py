@@ -123,10 +123,78 @@ def test_an_append_that_does_not_fit_changes_nothing(encoded: Path) -> None:
     before = encoded.read_bytes()
     with pytest.raises((ValueError, TypeError)):
         cs.append(encoded, {"other": [1, 2]})
-    with pytest.raises(ZeroDivisionError), cs.update(encoded) as writer:  # noqa: PT012 - the error comes inside
-        writer.write(TABLE)
-        raise ZeroDivisionError
+    with pytest.raises((ValueError, TypeError)), cs.update(encoded) as writer:
+        writer.write({"other": [1, 2]})
     assert encoded.read_bytes() == before
+
+
+@pytest.mark.parametrize("suffix", [".cstore", ".abcd", ".colbin"])
+@pytest.mark.parametrize("mode", ["create", "recreate", "update"])
+def test_rows_that_a_writer_has_taken_count_when_its_block_is_left_by_an_exception(
+    tmp_path: Path, suffix: str, mode: str
+) -> None:
+    path = tmp_path / f"t{suffix}"
+    if mode != "create":
+        cs.store(TABLE, path).close()
+    before = 100 if mode == "update" else 0
+    with pytest.raises(ZeroDivisionError), getattr(cs, mode)(path) as writer:  # noqa: PT012 - it comes inside
+        writer.write(TABLE)
+        writer.write(TABLE.slice(0, 30))
+        raise ZeroDivisionError
+    with cs.open(path) as table:
+        assert len(table) == before + 130
+    with cs.update(path) as writer:  # the lock was given back
+        writer.write(TABLE)
+
+
+@pytest.mark.parametrize("suffix", [".cstore", ".abcd", ".colbin"])
+def test_an_exception_before_the_first_row_leaves_what_was_there(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"t{suffix}"
+    with pytest.raises(ZeroDivisionError), cs.create(path):
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
+    cs.store(TABLE, path).close()
+    before = path.read_bytes()
+    for mode in (cs.recreate, cs.update):
+        with pytest.raises(ZeroDivisionError), mode(path):
+            raise ZeroDivisionError
+        with cs.open(path) as table:
+            assert len(table) == 100
+    assert suffix == ".colbin" or path.read_bytes() == before
+
+
+@pytest.mark.parametrize("suffix", [".cstore", ".abcd", ".colbin"])
+def test_a_call_that_writes_a_stream_writes_all_or_nothing(tmp_path: Path, suffix: str) -> None:
+    def stream() -> Any:
+        yield TABLE
+        raise ZeroDivisionError
+
+    path = tmp_path / f"t{suffix}"
+    with pytest.raises(ZeroDivisionError):
+        cs.store(stream(), path)
+    assert list(tmp_path.iterdir()) == []
+    cs.store(TABLE, path).close()
+    for call in (
+        lambda: cs.store(stream(), path, mode="recreate"),
+        lambda: cs.append(tmp_path / "d", stream()),
+    ):
+        with pytest.raises(ZeroDivisionError):
+            call()
+    with cs.open(path) as table:
+        assert len(table) == 100
+
+
+@pytest.mark.parametrize("suffix", [".cstore", ".abcd", ".colbin"])
+def test_text_that_is_no_text_is_refused_by_column_and_row(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"t{suffix}"
+    with cs.create(path) as writer:
+        writer.write({"k": np.arange(2), "s": np.array(["a", "b"])})
+        for bad in (np.array(["x", "\ud800"]), np.array(["x", "\ud800"], object), ["x", "\ud800"]):
+            with pytest.raises(ValueError, match=r"'s'.*surrogate"):
+                writer.write({"k": np.arange(2), "s": bad})
+        writer.write({"k": np.arange(2), "s": np.array(["c", "d"])})
+    with cs.open(path) as table:
+        assert table.arrow()["s"].to_pylist() == ["a", "b", "c", "d"]
 
 
 def test_options_of_one_format_are_refused_by_another(tmp_path: Path) -> None:

@@ -38,9 +38,9 @@ VERSIONED = (
 )
 """Kernels with more than one path."""
 KERNELS = (
-    *("gather_affine", "gather_uniform", "gather_bucket", "gather_cursor"),
+    *("gather_affine", "gather_uniform", "gather_bucket", "gather_cursor", "gather_abreast"),
     *("mask_offsets", "mask_compress", "compare_floats", "compare_integers"),
-    *("copy_strided", "copy_runs", "interleave", "grid_points", "grid_boxes"),
+    *("copy_strided", "copy_reversed", "copy_runs", "interleave", "grid_points", "grid_boxes"),
     *("record_walk", "heads", "log_frames", "footer"),
     *("delta_decode", "delta_encode", "bit_unpack", "bit_pack", "nulls"),
     *("dictionary", "dictionary_fixed", "dictionary_decode"),

@@ -15,12 +15,12 @@ from typing import Any, Literal
 from ..errors import CommitConflictError, SchemaMismatchError
 from ..storage import Location
 from ..writing import manifest
-from .container import Newest, check_free, newest_of
+from .container import Newest, check_free, keep_newest, newest_of
 from .files import Unsynced
 from .layout import Axis, Box
 from .members import write_member
 from .model import Dimension, Group, Member, Model, TextFile, VariableSpec, check_attributes, manifest_of
-from .parsing import group_path
+from .parsing import group_path, model_of
 
 __all__ = ["GridWriter", "Mode", "Part", "conflict"]
 
@@ -208,13 +208,15 @@ class GridWriter:
             if newest is not None and newest.generation >= number:
                 continue
             self._check_others(newest)
-            generation = self._manifest(newest, number)
+            groups = self._groups(newest)
+            generation = manifest_of(groups, number)
             try:
                 # The bytes of the manifest become durable together with the data; its name comes behind theirs.
                 manifest.publish(self.place, generation, checked=True, before_name=unsynced.sync)
             except CommitConflictError:
                 continue
             self.base = newest
+            keep_newest(self.place, model_of(generation, groups))
             return number
         raise conflict(self.place, "the dataset again and again")
 
@@ -234,9 +236,6 @@ class GridWriter:
             unsynced.add_file(os.path.join(directory, path))
         self.unsynced.clear()
         return unsynced
-
-    def _manifest(self, newest: Model | None, number: int) -> manifest.GenerationManifest:
-        return manifest_of(self._groups(newest), number)
 
     def _check_others(self, newest: Model | None) -> None:
         """Raise if what others published since this change began touches the same things."""
@@ -307,15 +306,17 @@ def _same(a: VariableSpec, b: VariableSpec) -> bool:
 
 def _covered(member: Member, boxes: Sequence[tuple[frozenset[str], tuple[str, ...], Box]]) -> bool:
     """Whether one new file holds all chunks and variables of an old one."""
-    return any(
-        dims == member.dims
-        and member.variables <= variables
-        and all(
-            a <= c and d <= b
-            for a, b, c, d in zip(box.first, box.stop, member.box.first, member.box.stop, strict=True)
-        )
-        for variables, dims, box in boxes
-    )
+    own = member.box
+    for variables, dims, box in boxes:
+        if dims != member.dims or (
+            dims and box.first[0] > own.first[0]
+        ):  # of an append, that is all old files
+            continue
+        if member.variables <= variables and all(
+            a <= c and d <= b for a, b, c, d in zip(box.first, box.stop, own.first, own.stop, strict=True)
+        ):
+            return True
+    return False
 
 
 # ----------------------------------------------------------------------------------------------------------

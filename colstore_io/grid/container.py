@@ -26,6 +26,7 @@ __all__ = [
     "check_free",
     "container_at",
     "generation_at",
+    "keep_newest",
     "may_be_grid",
     "newest_of",
     "open_container",
@@ -130,6 +131,36 @@ def _stamp(place: Location, generation: int) -> tuple[int, ...] | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
+_MOST_KEPT = 4
+
+_MOST_MEMBERS = 1 << 16
+"""Of larger generations, what is remembered would take more than some ten megabytes."""
+
+_kept: dict[str, Newest] = {}
+"""The newest generations that this process has read or published last, by path: who appends step by step would read the
+same ones again and again, which takes as long as there are files. Not for readers, who look at what is there."""
+
+
+def keep_newest(place: Location, model: Model) -> Newest:
+    """Remember a generation that was read, or published, just now."""
+    newest = Newest(model, _stamp(place, model.generation))
+    if place.local_path is not None:
+        # No lock: each step is atomic, and whatever is found is compared with what is there before it is used.
+        _kept.pop(place.local_path, None)
+        if newest.stamp is not None and sum(len(g.members) for g in model.groups.values()) <= _MOST_MEMBERS:
+            _kept[place.local_path] = newest
+        for path in list(_kept)[:-_MOST_KEPT]:
+            _kept.pop(path, None)
+    return newest
+
+
+def _kept_newest(place: Location) -> Newest | None:
+    newest = None if place.local_path is None else _kept.get(place.local_path)
+    if newest is None or not newest.is_before(place, manifest.next_number(place)):
+        return None
+    return newest
+
+
 def newest_of(place: Location) -> Newest | None:
     """Return the newest generation of a directory; None when it has no manifest.
 
@@ -138,11 +169,14 @@ def newest_of(place: Location) -> Newest | None:
     FormatError
         If it is damaged, or the manifest of a table.
     """
+    kept = _kept_newest(place)
+    if kept is not None:
+        return kept
     found = manifest.newest_generation(place)
     if found is None:
         return None
-    stamp = _stamp(place, found.generation)  # a manifest is never changed, so one read is as good as another
-    return Newest(parse_grid(found, path=place.child(found.name).spelling), stamp)
+    # A manifest is never changed, so one read is as good as another.
+    return keep_newest(place, parse_grid(found, path=place.child(found.name).spelling))
 
 
 def open_container(

@@ -94,7 +94,9 @@ def write_member(
     fields = [(name, dtype.newbyteorder("<")) for name, dtype in zip(names, dtypes, strict=True)]
     rows = outer_product([np.diff(axis.edges()) for axis in axes])
     lazy = not all(isinstance(arrays[spec.name], np.ndarray) for spec in specs)
-    begin, size = write_file(place.child(path), fields, rows, record, unsynced, parallel=lazy)
+    begin, size = write_file(
+        place.child(path), fields, rows, record, unsynced, parallel=lazy, ahead=any(n > 1 for n in counts[1:])
+    )
     box = Box(tuple(first), tuple(a + n for a, n in zip(first, counts, strict=True)))
     where = {name: text.path for name, text in texts.items()}
     member = Member(path, size, group, specs[0].dims, box, tuple(axes), begin, tuple(columns), where)

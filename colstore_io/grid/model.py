@@ -176,13 +176,18 @@ class Member:
         texts = {name: path for name, path in self.texts.items() if name not in names}
         return replace(self, columns=columns, texts=texts)
 
-    @property
+    @cached_property
     def n_records(self) -> int:
         return product([axis.count for axis in self.axes])
 
     @property
     def n_rows(self) -> int:
         return product([axis.length for axis in self.axes])
+
+    @cached_property
+    def entry(self) -> FileEntry:
+        """What a manifest says of this file."""
+        return _member_entry(self)
 
     @cached_property
     def prefixes(self) -> Mapping[tuple[str, Role], int]:
@@ -270,7 +275,7 @@ def manifest_of(groups: Mapping[str, Group], generation: int) -> GenerationManif
             "variables": {name: _variable_object(spec) for name, spec in group.variables.items()},
         }
         files += [_text_entry(text) for text in group.texts.values()]
-        files += [_member_entry(member) for member in group.members]
+        files += [member.entry for member in group.members]
     return GenerationManifest(
         generation=generation,
         commit_id=new_commit_id(),

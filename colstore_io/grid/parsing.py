@@ -6,6 +6,7 @@ Everything here costs time and memory in proportion to the manifest, whatever nu
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeGuard
 
@@ -20,7 +21,7 @@ from ..writing.manifest_json import FileEntry, GenerationManifest
 from .layout import MAX_CHUNKS, Axis, Box, product
 from .model import Column, Dimension, Group, Kind, Member, Model, TextFile, VariableSpec, roles_of
 
-__all__ = ["group_path", "parse_grid"]
+__all__ = ["group_path", "model_of", "parse_grid"]
 
 _MAX_INT = 2**63 - 1
 _MAX_LENGTH = 2**62  # so that chunk numbers times chunk lengths do not overflow either
@@ -95,6 +96,23 @@ def parse_grid(manifest: GenerationManifest, *, path: str) -> Model:
             raise refuse(f"{name!r} is no path of a group")
         groups[name] = _group(dims[name], variables[name], tuple(members[name]), texts[name], refuse)
     return Model(manifest.generation, groups)
+
+
+def model_of(manifest: GenerationManifest, groups: Mapping[str, Group]) -> Model:
+    """Return what `parse_grid` makes of a manifest that this process has just made of `groups`.
+
+    Nothing in it is shared with who asked for the change, except members and texts, which nobody changes.
+    """
+
+    def refuse(message: str) -> FormatError:  # pragma: no cover
+        return FormatError(message, section="grid manifest")
+
+    dims, variables = json.loads(json.dumps([manifest.dims, manifest.variables]))
+    found = {
+        name: _group(dims[name], variables[name], group.members, group.texts, refuse, check=False)
+        for name, group in groups.items()
+    }
+    return Model(manifest.generation, found)
 
 
 def _is_int(value: Any) -> TypeGuard[int]:
@@ -226,7 +244,13 @@ def _columns(value: Any, owner: str, refuse: Refuse) -> tuple[Column, ...]:
 
 
 def _group(
-    dims: Any, content: Any, members: tuple[Member, ...], texts: Mapping[str, TextFile], refuse: Refuse
+    dims: Any,
+    content: Any,
+    members: tuple[Member, ...],
+    texts: Mapping[str, TextFile],
+    refuse: Refuse,
+    *,
+    check: bool = True,
 ) -> Group:
     if not isinstance(dims, dict) or not isinstance(content, dict):
         raise refuse("a group is no object")
@@ -242,6 +266,8 @@ def _group(
         raise refuse("a group has no variables")
     specs = {name: _variable(name, value, dimensions, refuse) for name, value in objects.items()}
     group = Group(_attrs(content.get("attrs", {}), "the dataset", refuse), dimensions, specs, members, texts)
+    if not check:
+        return group
     for member in members:
         _check_member(member, group, refuse)
     for spec in specs.values():

@@ -8,6 +8,7 @@ NumPy arrays pass through without a copy. `ingest.py` puts columns together.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -29,6 +30,7 @@ __all__ = [
     "fit_text",
     "object_column",
     "refuse_polars_dtype",
+    "refuse_surrogates",
     "rule_of",
     "storable",
 ]
@@ -90,7 +92,7 @@ def storable(name: str, values: NDArray[Any]) -> NDArray[Any]:
     TypeError
         For a dtype that no file may hold (cstore.md section 5).
     ValueError
-        If it is not one-dimensional; a scalar becomes length 1.
+        If it is not one-dimensional; a scalar becomes length 1. If text holds what is no text (`refuse_surrogates`).
     """
     if values.dtype.kind not in STORABLE_KINDS:
         _refuse_dtype(name, values.dtype)
@@ -104,7 +106,34 @@ def storable(name: str, values: NDArray[Any]) -> NDArray[Any]:
     dtype = values.dtype.newbyteorder("<")
     if dtype.itemsize == 0:  # S0 and U0 cannot be reopened by others (cstore.md section 5)
         dtype = np.dtype(f"<{dtype.kind}1")
-    return np.require(values, dtype=dtype, requirements=["C", "A"]).view(np.ndarray)
+    stored = np.require(values, dtype=dtype, requirements=["C", "A"]).view(np.ndarray)
+    if dtype.kind == "U":
+        refuse_surrogates(name, stored)
+    return stored
+
+
+def refuse_surrogates(name: str, values: NDArray[Any]) -> None:
+    """Check that no value holds a lone surrogate, which no reader could turn into UTF-8.
+
+    Parameters
+    ----------
+    name : str
+        Of the column.
+    values : ndarray of ``U``, shape (n,)
+        C-contiguous, little-endian.
+
+    Raises
+    ------
+    ValueError
+        Naming column and row.
+    """
+    codes = values.view("<u4") if values.size else np.empty(0, "<u4")
+    if codes.max(initial=0) < 0xD800:  # a pass as fast as memory; most text ends here
+        return
+    for low in range(0, len(codes), 1 << 20):
+        bad = codes[low : low + (1 << 20)] >> 11 == 0xD800 >> 11
+        if bad.any():
+            _refuse_surrogate(name, (low + int(bad.argmax())) // (values.dtype.itemsize // 4))
 
 
 def fit_text(name: str, values: NDArray[Any], target: TextTarget) -> NDArray[Any]:
@@ -219,10 +248,10 @@ def _string_dtype_column(name: str, data: NDArray[Any], target: TextTarget) -> C
         # pyarrow before StringDType support: objects, but only some rows of them at a time.
         rows = 1 << 16
         chunks = [
-            _text_from_objects(name, data[i : i + rows].astype(object)) for i in range(0, len(data), rows)
+            _text_from_objects(name, data[i : i + rows].astype(object), i) for i in range(0, len(data), rows)
         ]
     except UnicodeError:
-        _refuse_surrogates(name)
+        _refuse_surrogates(name, data)
     column = arrow_column(name, pa.chunked_array(chunks, chunks[0].type if chunks else pa.string()), target)
     # Which Arrow type the text passed through on the way is no property of the data.
     return replace(column, logical="string" if target.strings == "bytes" else None)
@@ -248,7 +277,7 @@ def _python_column(name: str, data: Any, target: TextTarget) -> Column:
         if array.dtype.kind == "U" and target == TextTarget() and all(isinstance(v, str) for v in data):
             if any(value.endswith("\0") for value in data):
                 refuse_trailing_nul(name)
-            return Column(storable(name, array), rule="if_null")  # holds even what UTF-8 cannot
+            return Column(storable(name, array), rule="if_null")
         column = object_column(name, objects, target)
         if array.dtype.kind == "S" and column.logical == "binary" and column.validity is None:
             return Column(column.values, rule="if_null")  # the bytes of the reference: plain |Sn
@@ -362,17 +391,32 @@ def object_column(name: str, objects: NDArray[Any], target: TextTarget) -> Colum
     return converters[kind](name, objects, missing, kind, target)
 
 
-def _refuse_surrogates(name: str) -> NoReturn:
-    raise ValueError(f"column {name!r} holds a lone surrogate, which cannot be encoded as UTF-8") from None
+def _refuse_surrogate(name: str, row: int) -> NoReturn:
+    raise ValueError(
+        f"column {name!r} holds a lone surrogate in row {row}, which cannot be encoded as UTF-8; "
+        "replace it, or store bytes"
+    ) from None
 
 
-def _text_from_objects(name: str, objects: NDArray[Any]) -> pa.Array:
+def _refuse_surrogates(name: str, values: Iterable[Any], first_row: int = 0) -> NoReturn:
+    """Raise for the first of `values` that is text and cannot be encoded."""
+    row = first_row
+    for row, value in enumerate(values, first_row):  # noqa: B007
+        if isinstance(value, str) and not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                break
+    _refuse_surrogate(name, row)
+
+
+def _text_from_objects(name: str, objects: NDArray[Any], first_row: int = 0) -> pa.Array:
     import pyarrow as pa
 
     try:
         return pa.array(objects, type=pa.large_string(), from_pandas=True)
     except UnicodeError:
-        _refuse_surrogates(name)
+        _refuse_surrogates(name, objects, first_row)
 
 
 def _objects_as_text(

@@ -38,7 +38,19 @@ __all__ = [
 MAPPING_CAPACITY = 128
 """Mappings that the process keeps although nobody uses them at the moment."""
 
-DESCRIPTOR_CAPACITY = 64
+
+def _descriptor_capacity() -> int:
+    """Return a quarter of what the process may open, from 64 to 256: small reads of files without one take longer."""
+    try:
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    except (ImportError, OSError, ValueError):  # Windows
+        return 64
+    return 256 if soft == resource.RLIM_INFINITY else max(64, min(256, soft // 4))
+
+
+DESCRIPTOR_CAPACITY = _descriptor_capacity()
 """Descriptors that local files may hold between calls."""
 
 # Guards the two stores below; never held during I/O. Re-entrant, since garbage collection may finalise a file

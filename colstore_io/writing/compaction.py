@@ -23,7 +23,7 @@ from ..storage import ByteFile
 from ..storage.filesystems import local_token
 from .locks import LockedFile, open_locked
 from .merging import OutputColumn, SourceFile, add_statistics, open_sources, write_single_record
-from .output import AlignedOutput, sync, write_at
+from .output import AlignedOutput, start_writing_back, write_at
 from .progress import report_writes
 from .publish import Destination, Replacement, Target, Upload, resolve_target
 
@@ -134,7 +134,7 @@ def finishing(destination: Destination) -> Iterator[None]:
     """Sync and publish when the block succeeds; remove the work file when it fails."""
     try:
         yield
-        sync(destination.fd)
+        destination.sync()
         destination.publish()
     except BaseException:
         destination.give_up()
@@ -154,7 +154,7 @@ def merge_records(
     """
     columns = [OutputColumn(c.dtype, (c.name,)) for c in source.meta.columns]
     manifest = encode_manifest([c.manifest for c in source.meta.columns], source.meta.extra)
-    output = AlignedOutput(destination.fd)
+    output = AlignedOutput(destination.fd, keep=not destination.is_spool)
     with _bar(output, columns, [source], show_progress, "compact"):
         write_single_record(output, manifest, columns, [source], footer)
 
@@ -182,8 +182,8 @@ def _bar(
 def copy_file(source: SourceFile, destination: Destination) -> None:
     """Copy a file byte for byte into the (empty) `destination`, without a sync; by the kernel where it can."""
     file, meta = source.file, source.meta
-    if not _copy_by_kernel(file, destination.fd):
-        output = AlignedOutput(destination.fd)
+    if not _copy_by_kernel(file, destination.fd, keep=not destination.is_spool):
+        output = AlignedOutput(destination.fd, keep=not destination.is_spool)
         offset = 0
         while offset < file.size:
             length = min(_COPY_BYTES, file.size - offset)
@@ -199,7 +199,7 @@ def copy_file(source: SourceFile, destination: Destination) -> None:
         write_at(destination.fd, [memoryview(counters)], COUNTERS_OFFSET)
 
 
-def _copy_by_kernel(file: ByteFile, fd: int) -> bool:
+def _copy_by_kernel(file: ByteFile, fd: int, *, keep: bool) -> bool:
     path = None if file.location is None else file.location.local_path
     if path is None or not hasattr(os, "copy_file_range"):
         return False
@@ -209,9 +209,12 @@ def _copy_by_kernel(file: ByteFile, fd: int) -> bool:
                 return False  # not the file that was opened
             done = 0
             while done < file.size:
-                copied = os.copy_file_range(handle.fileno(), fd, file.size - done, done, done)
+                wanted = min(_COPY_BYTES, file.size - done)
+                copied = os.copy_file_range(handle.fileno(), fd, wanted, done, done)
                 if copied == 0:
                     return False
+                if keep and copied == _COPY_BYTES:
+                    start_writing_back(fd, done, copied)
                 done += copied
     except OSError:  # not on this file system, or not between these two
         return False
@@ -309,7 +312,7 @@ def write_concatenation(
     manifest = encode_manifest(objects, top_level_extra(schema.attrs))
     if statistics:
         check_statistics_columns(physical_columns(objects))
-    output = AlignedOutput(destination.fd)
+    output = AlignedOutput(destination.fd, keep=not destination.is_spool)
     with _bar(output, columns, sources, show_progress, "concat"):
         write_single_record(output, manifest, columns, sources)
     if statistics:

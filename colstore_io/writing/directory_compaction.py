@@ -20,7 +20,7 @@ from ..formats import ShardMeta
 from ..storage import Location
 from . import manifest
 from .compaction import finishing, merged_schema, write_concatenation
-from .encoding import EncodedWriter
+from .encoding import EncodedWriter, whole
 from .locks import DirectoryLock
 from .manifest import FileEntry, GenerationManifest
 from .manifest_layout import file_entry, schema_objects
@@ -258,7 +258,7 @@ def _merged(
     else:
         with (
             open_table(sources) as table,
-            EncodedWriter(location.spelling, old.format, destination=destination, **options) as writer,
+            whole(EncodedWriter(location.spelling, old.format, destination=destination, **options)) as writer,
         ):
             writer.write(table)
     try:

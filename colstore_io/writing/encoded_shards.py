@@ -13,7 +13,7 @@ from ..errors import SchemaMismatchError
 from ..fields import Schema
 from ..ingest import is_stream
 from ..ingest.variable import ColumnBatch, ingest_columns
-from .encoding import EncodedWriter, encoder_for, encoder_options
+from .encoding import EncodedWriter, encoder_for, encoder_options, whole
 from .publish import Destination
 
 __all__ = ["check_encoded_options", "ingest_like", "write_encoded_shard"]
@@ -116,14 +116,15 @@ def write_encoded_shard(
     if not is_stream(data):
         data = ingest_like(data, first, nullable, where)
         schema = data.schema
-    with EncodedWriter(
+    new = EncodedWriter(
         path,
         kind,
         schema,
         nullable=nullable if schema is None else None,
         destination=make_destination,
         **options,
-    ) as writer:
+    )
+    with whole(new) as writer:
         if isinstance(data, ColumnBatch):
             writer.take(data)  # it is the caller's until the file is closed, and need not be copied
         else:

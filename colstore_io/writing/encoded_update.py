@@ -96,7 +96,8 @@ class Update(Uncopyable):
     -----
     Holds the lock of the file until it is closed.
     `commit` makes what was written since the last one durable and visible. A full row group is committed by itself.
-    Closing commits; leaving a ``with`` block by an exception does not. Not thread-safe.
+    Closing commits, also when a ``with`` block is left by an exception: rows that `write` has taken count, the rule of
+    all writers of this library. Not thread-safe.
     """
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
@@ -177,10 +178,11 @@ class Update(Uncopyable):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
+        try:
             self.close()
-        else:
-            self._end()
+        finally:
+            if not self._closed:  # the commit failed, and nobody is left to try again
+                self._end()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{sum(b.n_rows for b in self._pending)} rows pending"

@@ -7,6 +7,7 @@ group and its encoded form.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import inspect
 import io
@@ -25,7 +26,7 @@ from ..formats import FileEncoder
 from ..ingest import is_stream
 from ..ingest.variable import ColumnBatch, ColumnData, ingest_columns, ingest_columns_stream
 from . import finalisers
-from .output import AlignedOutput, sync
+from .output import AlignedOutput
 from .publish import EXISTS, Destination, Replacement, Target, Upload, resolve_target
 from .uncopyable import Uncopyable
 
@@ -255,8 +256,10 @@ class EncodedWriter(Uncopyable):
     Notes
     -----
     Data that do not fit raise and change nothing: the next `write` may follow. An error of the disk ends the writer.
-    When a ``with`` block is left by an exception, and when a writer is dropped unclosed (`ResourceWarning`), no file
-    appears. Not thread-safe; cannot be pickled; dead in a forked child.
+    Rows that `write` has taken count when the writer is closed, also when a ``with`` block is left by an exception: the
+    rule of all writers of this library. Where there are none yet, no file appears then. None appears either when a
+    writer is dropped unclosed (`ResourceWarning`), and after `abort`. Not thread-safe; cannot be pickled; dead in a
+    forked child.
     """
 
     def __init__(
@@ -289,7 +292,7 @@ class EncodedWriter(Uncopyable):
         else:
             encoder_for(self._format, Schema(()), **_without_columns(encoder_options))
         self._destination = _destination(self._target, mode) if destination is None else destination()
-        self._output = AlignedOutput(self._destination.fd)
+        self._output = AlignedOutput(self._destination.fd, keep=not self._destination.is_spool)
         self._closed = False
         finalisers.watch(self)
         if self._encoder is not None:
@@ -396,7 +399,7 @@ class EncodedWriter(Uncopyable):
                 self._append(self._encoder.segment(rest))
             self._append([self._encoder.finish()])
             self._output.flush()
-            sync(self._destination.fd)
+            self._destination.sync()
             self._destination.publish()
         except BaseException:
             self.abort()
@@ -425,7 +428,7 @@ class EncodedWriter(Uncopyable):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
+        if kind is None or self._n_rows:
             self.close()
         else:
             self.abort()
@@ -434,6 +437,17 @@ class EncodedWriter(Uncopyable):
         if not getattr(self, "_closed", True):
             warnings.warn(f"{self!r} was never closed; nothing was stored", ResourceWarning, stacklevel=2)
             self.abort()
+
+
+@contextlib.contextmanager
+def whole(writer: EncodedWriter) -> Iterator[EncodedWriter]:
+    """Close `writer` when the block ends; abort it when the block raises: for calls that write all or nothing."""
+    try:
+        yield writer
+    except BaseException:
+        writer.abort()
+        raise
+    writer.close()
 
 
 def _without_columns(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -482,7 +496,7 @@ def store_encoded(
             raise FileExistsError(errno.EEXIST, EXISTS, target.spelling)
         data = ingest_columns(data, nullable=nullable)
         schema = data.schema
-    with EncodedWriter(
+    new = EncodedWriter(
         path,
         format,
         schema,
@@ -492,7 +506,8 @@ def store_encoded(
         storage_options=storage_options,
         filesystem=filesystem,
         **encoder_options,
-    ) as writer:
+    )
+    with whole(new) as writer:
         if schema is None:
             writer.write(data)
         else:

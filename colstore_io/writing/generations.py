@@ -24,7 +24,7 @@ from ..ingest.variable import ingest_columns
 from ..storage import Location
 from . import manifest
 from .batch_schema import Attributes
-from .encoding import EncodedWriter
+from .encoding import EncodedWriter, whole
 from .manifest import FileEntry, GenerationManifest
 from .manifest_layout import file_entry, schema_objects
 from .members import SUFFIX_OF, format_of_table, member_entries, member_meta, plain_members
@@ -293,7 +293,7 @@ def _write_encoded(
         where["path"] = location.local_path
     else:
         where["filesystem"] = location.filesystem()
-    with EncodedWriter(format=plan.format, schema=batch.schema, **where, **options) as writer:
+    with whole(EncodedWriter(format=plan.format, schema=batch.schema, **where, **options)) as writer:
         writer.take(batch)
     if plan.format != "columns":
         size, _ = storage.current_token(location)

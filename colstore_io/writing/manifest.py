@@ -7,6 +7,7 @@ one is the dataset (architecture.md 7, cstore.md 10.1).
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import time
@@ -292,6 +293,8 @@ def vacuum(
 
     Raises
     ------
+    FileNotFoundError, NotADirectoryError
+        If there is no such directory.
     ValueError
         If `keep` is less than 1, or `older_than_seconds` negative.
     UnsupportedFeatureError
@@ -313,6 +316,7 @@ def vacuum(
     place = directory_location(directory, storage_options=storage_options, filesystem=filesystem)
     named = _kept_files(place, keep)
     if named is None:
+        _check_directory(place)
         return []
     deleted: list[str] = []
     foreign: list[str] = []
@@ -335,6 +339,15 @@ def vacuum(
             stacklevel=2,
         )
     return deleted
+
+
+def _check_directory(place: Location) -> None:
+    """Raise `FileNotFoundError` if there is no such directory, `NotADirectoryError` if it is something else."""
+    if place.local_path is None:
+        storage.list_names(place)
+    elif not os.path.isdir(place.local_path):
+        code = errno.ENOTDIR if os.path.lexists(place.local_path) else errno.ENOENT
+        raise OSError(code, f"{os.strerror(code)}: vacuum takes the directory of a dataset", place.spelling)
 
 
 def _kept_files(place: Location, keep: int) -> set[str] | None:

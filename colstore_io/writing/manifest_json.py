@@ -11,7 +11,7 @@ import json
 import re
 import uuid
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeGuard
 
@@ -89,6 +89,22 @@ class FileEntry:
     layout: Mapping[str, Any] | None = None
     partition: Mapping[str, Any] | None = None
     stats: Any = None
+    _text: str = field(default="", init=False, repr=False, compare=False)
+
+    def text(self) -> str:
+        """Return the JSON text of the entry, made once: most entries are written again in the next generation."""
+        if not self._text:
+            value = {
+                "path": self.path,
+                "size": self.size,
+                "records": self.records,
+                "rows": self.rows,
+                "layout": self.layout,
+                "partition": self.partition,
+                "stats": self.stats,
+            }
+            object.__setattr__(self, "_text", _dump(value))
+        return self._text
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,24 +166,17 @@ class GenerationManifest:
             "n_rows": self.n_rows,
             "schema": [dict(column) for column in self.schema],
             "partition_on": list(self.partition_on),
-            "files": [
-                {
-                    "path": entry.path,
-                    "size": entry.size,
-                    "records": entry.records,
-                    "rows": entry.rows,
-                    "layout": entry.layout,
-                    "partition": entry.partition,
-                    "stats": entry.stats,
-                }
-                for entry in self.files
-            ],
+            "files": None,  # below
             "attrs": encode_attributes(self.attrs, "the dataset"),
             "dims": self.dims,
             "variables": self.variables,
         }
-        members["crc32"] = _checksum(members)
-        return json.dumps(members, allow_nan=False).encode("ascii")
+        # The checksum is that of the text with sorted keys, whose order tells nothing. That of variables does.
+        files = f"[{', '.join([entry.text() for entry in self.files])}]"
+        plain = {key: json.dumps(value, allow_nan=False) for key, value in members.items()} | {"files": files}
+        sorted_ = {key: _dump(value) for key, value in members.items()} | {"files": files}
+        crc32 = zlib.crc32(_object(sorted_, sorted(members)))
+        return _object({**plain, "crc32": str(crc32)}, [*members, "crc32"])
 
     @classmethod
     def from_bytes(cls, data: bytes, *, path: str) -> GenerationManifest:
@@ -200,8 +209,18 @@ class GenerationManifest:
         )
 
 
+def _object(texts: Mapping[str, str], order: Iterable[str]) -> bytes:
+    """Return a JSON object of members whose texts are given, as `json.dumps` writes it."""
+    members = ", ".join([f'"{key}": {texts[key]}' for key in order])
+    return f"{{{members}}}".encode("ascii")
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, allow_nan=False)
+
+
 def _checksum(members: Mapping[str, Any]) -> int:
-    return zlib.crc32(json.dumps(members, sort_keys=True, allow_nan=False).encode("ascii"))
+    return zlib.crc32(_dump(members).encode("ascii"))
 
 
 # ----------------------------------------------------------------------------------------------------------

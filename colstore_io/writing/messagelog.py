@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -39,6 +38,7 @@ from ..formats.colbin.tables import choose_list, find_list, split_message
 from ..formats.colbin.tail import look_behind
 from ..storage import ByteFile, IOStats, open_files, resolve
 from .locks import LockedFile, open_locked
+from .output import sync, sync_directory
 from .uncopyable import Uncopyable
 
 __all__ = ["LogWriter"]
@@ -113,8 +113,8 @@ class LogWriter(Uncopyable):
             text = header.to_bytes()
             os.ftruncate(self._file.fd, 0)
             _write_at(self._file.fd, 0, [text])
-            os.fsync(self._file.fd)
-            _sync_directory(self.path)
+            sync(self._file.fd)
+            sync_directory(os.path.dirname(os.path.realpath(self.path)))
             self._header, self._end = parse_header(text, self.path), len(text)
             return
         ((file, head),) = open_files([*resolve(self.path).locations], io=IOStats(), mmap=False)
@@ -134,7 +134,7 @@ class LogWriter(Uncopyable):
         if self._end < size:
             # Before anything is written: the rest of an index behind a new message would look like one.
             os.ftruncate(self._file.fd, self._end)
-            os.fsync(self._file.fd)
+            sync(self._file.fd)
 
     def _never_begun(self, size: int, header: LogHeader) -> bool:
         """Whether a crash left only the beginning of this very header."""
@@ -236,14 +236,14 @@ class LogWriter(Uncopyable):
     def commit(self) -> None:
         """Return when everything written so far is on the disk."""
         self._check_open()
-        os.fsync(self._file.fd)
+        sync(self._file.fd)
 
     def close(self) -> None:
         """Commit, write the index, give the lock back; does nothing the second time."""
         if self._file.closed:
             return
         try:
-            os.fsync(self._file.fd)
+            sync(self._file.fd)
             size, rows = np.array(self._sizes, np.int64), np.array(self._rows, np.int64)
             offset = self._end - int(size.sum()) + np.cumsum(size) - size
             frames = Frames(
@@ -255,7 +255,7 @@ class LogWriter(Uncopyable):
                 nulls=self._statistics.nulls(),
             )
             _write_at(self._file.fd, self._end, [encode_index(frames)])
-            os.fsync(self._file.fd)
+            sync(self._file.fd)
         finally:
             self._finaliser()
 
@@ -331,16 +331,6 @@ def _write_at(fd: int, offset: int, parts: list[Any]) -> None:
     while data:
         done = os.pwrite(fd, data, offset)
         data, offset = data[done:], offset + done
-
-
-def _sync_directory(path: str) -> None:
-    if os.name != "posix":
-        return
-    fd = os.open(Path(path).resolve().parent, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _let_go(file: LockedFile) -> None:

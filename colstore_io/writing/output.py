@@ -24,7 +24,15 @@ from .. import config
 from ..storage import numa
 from .uncopyable import Uncopyable
 
-__all__ = ["PIECE_BYTES", "AlignedOutput", "start_writing_back", "sync", "sync_directory", "write_at"]
+__all__ = [
+    "PIECE_BYTES",
+    "AlignedOutput",
+    "is_syncing",
+    "start_writing_back",
+    "sync",
+    "sync_directory",
+    "write_at",
+]
 
 PIECE_BYTES = 2 << 20
 """Alignment and least size of a piece. The page cache keeps such pieces in huge pages: a gather from them runs
@@ -38,6 +46,12 @@ _DIRECT_BYTES = PIECE_BYTES // 2
 
 _MAX_WAITING = 512
 """Tiny appends are joined when so many wait, so that one gathered write takes them all."""
+
+_ANNOUNCED_BYTES = 4 << 20
+"""So many bytes are announced to the system as soon as they are written, so that the sync does not wait for them."""
+
+_ANNOUNCED_CALL_BYTES = 8 << 20
+"""Bytes per system call while bytes are announced: what one call writes can only be announced behind it."""
 
 _INTERLEAVED_BYTES = 1 << 16
 """From this size on, the pages of a write are spread over the memory nodes (`storage.numa`)."""
@@ -177,12 +191,28 @@ class AlignedOutput(Uncopyable):
         ``config.get_write_method()`` names when the output is made.
     end : int
         File offset of the first byte to append.
+    keep : bool
+        The file will be synced: bytes are announced to the system as they are written (`start_writing_back`). Not for
+        a spool, which never has to reach the disk.
     """
 
-    __slots__ = ("_dirty", "_fill", "_transfer", "_waiting", "_written", "fd", "limit", "progress")
+    __slots__ = (
+        "_announced",
+        "_dirty",
+        "_fill",
+        "_keep",
+        "_transfer",
+        "_waiting",
+        "_written",
+        "fd",
+        "limit",
+        "progress",
+    )
 
-    def __init__(self, fd: int, end: int = 0) -> None:
+    def __init__(self, fd: int, end: int = 0, *, keep: bool = True) -> None:
         self.fd = fd
+        self._keep = keep
+        self._announced = end
         self.progress: Progress | None = None
         self.limit = _CALL_BYTES
         self._transfer: Transfer = _fill_mapping if config.get_write_method() == "mmap" else _pwritev
@@ -271,13 +301,25 @@ class AlignedOutput(Uncopyable):
         self._cut_back()
 
     def _write(self, views: Sequence[memoryview]) -> None:
+        announce = self._keep and is_syncing()
+        done = self._written
+
+        def progress(nbytes: int) -> None:
+            nonlocal done
+            done += nbytes
+            if announce and done - self._announced >= _ANNOUNCED_BYTES:
+                start_writing_back(self.fd, self._announced, done - self._announced)
+                self._announced = done
+            if self.progress is not None:
+                self.progress(nbytes)
+
         try:
             write_at(
                 self.fd,
                 views,
                 self._written,
-                progress=self.progress,
-                limit=self.limit,
+                progress=progress,
+                limit=min(self.limit, _ANNOUNCED_CALL_BYTES) if announce else self.limit,
                 transfer=self._transfer,
             )
         except BaseException:
@@ -285,9 +327,10 @@ class AlignedOutput(Uncopyable):
             with contextlib.suppress(OSError):
                 self._cut_back()
             raise
-        self._written += sum(map(len, views))
+        self._written = done
 
     def _cut_back(self) -> None:
+        self._announced = min(self._announced, self._written)
         os.ftruncate(self.fd, self._written)
         self._dirty = False
 
@@ -300,9 +343,18 @@ def _bytes_of(part: Part) -> memoryview:
     return memoryview(part)
 
 
+def is_syncing() -> bool:
+    """Whether commits wait for the disk: what ``config.set_durability`` says."""
+    return config.get_durability() == "full"
+
+
 def sync(fd: int) -> None:
-    """Make the contents of `fd` durable."""
-    os.fsync(fd)
+    """Make the contents of `fd` durable; nothing where the setting does not ask for it.
+
+    Every file that this library makes durable on this machine goes through here, every name through `sync_directory`.
+    """
+    if is_syncing():
+        os.fsync(fd)
 
 
 @functools.cache
@@ -323,16 +375,16 @@ def start_writing_back(fd: int, offset: int, nbytes: int) -> None:
     """Ask the system to begin bringing this part of a file to the disk, and do not wait; nothing is durable by it.
 
     A file that is synced when it is complete waits for all of it otherwise: 259 MB took 220 ms to write and 260 ms to
-    sync, and 235 ms and 10 ms when every 4 MiB were announced so.
+    sync, and 235 ms and 10 ms when every 4 MiB were announced so. Does nothing where nothing will be synced.
     """
-    call = _sync_file_range()
+    call = _sync_file_range() if is_syncing() else None
     if call is not None:
         call(fd, offset, nbytes, _SYNC_FILE_RANGE_WRITE)  # an error says that the file system does not do it
 
 
 def sync_directory(directory: str) -> None:
     """Make the names in `directory` durable. Platforms and file systems that cannot are passed over."""
-    if sys.platform == "win32":
+    if sys.platform == "win32" or not is_syncing():
         return
     try:
         fd = os.open(directory, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))

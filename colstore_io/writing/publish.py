@@ -193,8 +193,15 @@ class Destination(Protocol):
     def is_public(self) -> bool:
         """Whether the final name leads to `fd` already."""
 
+    @property
+    def is_spool(self) -> bool:
+        """Whether `fd` only waits to be sent elsewhere, and never has to reach the disk."""
+
+    def sync(self) -> None:
+        """Make what is in `fd` durable, where `fd` is what will be kept."""
+
     def publish(self) -> None:
-        """Make what is in `fd` visible under the final name, durably. `fd` has been synced. May be repeated."""
+        """Make what is in `fd` visible under the final name, durably, after `sync`. May be repeated."""
 
     def discard(self) -> None:
         """Nothing was written: close, and remove what was made for it."""
@@ -232,6 +239,11 @@ class InPlace(Uncopyable):
     @property
     def is_public(self) -> bool:
         return True
+
+    is_spool = False
+
+    def sync(self) -> None:
+        sync(self.fd)
 
     def publish(self) -> None:
         if not self._published:
@@ -329,6 +341,11 @@ class Replacement(Uncopyable):
     def is_public(self) -> bool:
         return self._published
 
+    is_spool = False
+
+    def sync(self) -> None:
+        sync(self.fd)
+
     def publish(self) -> None:
         if self._published:
             return
@@ -420,6 +437,11 @@ class Upload(Uncopyable):
     @property
     def is_public(self) -> bool:
         return False
+
+    is_spool = True
+
+    def sync(self) -> None:
+        pass  # the store answers when the object is durable
 
     def publish(self) -> None:
         for _ in range(self._ATTEMPTS - 1):

@@ -29,7 +29,8 @@ from ..formats.cstore.header import COUNTERS_OFFSET, encode_counters, encode_hea
 from ..formats.cstore.manifest import encode_manifest, physical_columns
 from ..formats.cstore.records import BODY_ALIGNMENT, RECORD_HEADER_SIZE, encode_record_header
 from ..kernels.records import encode_record
-from .output import AlignedOutput, sync, write_at
+from .indexing import KnownIndex, keep_index
+from .output import AlignedOutput, write_at
 from .publish import Destination
 from .uncopyable import Uncopyable
 
@@ -58,7 +59,7 @@ class RecordLog(Uncopyable):
         self.destination = destination
         self._path = path
         self._footer_error: Exception | None = None
-        self.output = AlignedOutput(destination.fd)
+        self.output = AlignedOutput(destination.fd, keep=not destination.is_spool)
         self.columns: tuple[PhysicalColumn, ...] = ()
         self.has_header = False
         self.n_records = 0
@@ -71,9 +72,18 @@ class RecordLog(Uncopyable):
         self._most_marks = _MAX_MARKS
         self._header = b""
         self._row_bytes = 0
+        self._appended: list[int] | None = None
+        self._index: KnownIndex | None = None
 
-    def resume(self, meta: ShardMeta) -> None:
+    def resume(self, meta: ShardMeta, index: KnownIndex | None = None) -> None:
         """Go on behind the last committed record of an existing file, cutting off whatever follows it.
+
+        Parameters
+        ----------
+        meta : ShardMeta
+            What the file says.
+        index : KnownIndex, optional
+            The index beside it, which `finish` keeps true.
 
         Raises
         ------
@@ -82,6 +92,8 @@ class RecordLog(Uncopyable):
         """
         if self._entries is not None:
             check_statistics_columns(meta.columns)
+        if index is not None:
+            self._index, self._appended = index, []
         self._set_columns(meta.columns)
         self.has_header = True
         self.n_records, self.n_rows = meta.n_records, meta.n_rows
@@ -197,6 +209,8 @@ class RecordLog(Uncopyable):
         self.n_rows += n_rows
         waiting = self._waiting
         waiting.append((self._end, self.n_records, self.n_rows))
+        if self._appended is not None:
+            self._appended.append(n_rows)
         if len(waiting) > self._most_marks:
             # Of those that are in the file, the last one is enough.
             first = sum(end <= output.written for end, _, _ in waiting)
@@ -242,6 +256,8 @@ class RecordLog(Uncopyable):
             return
         try:
             self._finish(whole)
+            if self._index is not None and self._appended:
+                keep_index(self._index, self.destination.fd, self._appended)
         except BaseException:
             self.destination.give_up()
             raise
@@ -297,9 +313,9 @@ class RecordLog(Uncopyable):
     def _count(self, stats_offset: int) -> None:
         counters = (self.n_records, self.n_rows, stats_offset)
         if counters != self._committed:
-            sync(self.destination.fd)
+            self.destination.sync()
             write_at(self.destination.fd, [memoryview(encode_counters(*counters))], COUNTERS_OFFSET)
-            sync(self.destination.fd)
+            self.destination.sync()
             self._committed = counters
         self.destination.publish()
         self._waiting.clear()

@@ -18,8 +18,10 @@ from ..errors import SchemaMismatchError, UnsupportedFeatureError
 from ..fields import Schema
 from ..formats import ShardMeta
 from ..ingest import Batch, ingest
+from ..ingest.columns import refuse_surrogates
 from . import finalisers
 from .batch_schema import Attributes, check_columns
+from .indexing import KnownIndex, known_index
 from .locks import open_locked
 from .merging import open_sources
 from .publish import Destination, InPlace, Replacement, Target, Upload, resolve_target
@@ -53,6 +55,7 @@ class _Plain(NamedTuple):
 
     names: list[str]
     dtypes: list[np.dtype[Any]]
+    texts: list[str]
 
 
 class Writer(Uncopyable):
@@ -94,8 +97,10 @@ class Writer(Uncopyable):
     -----
     What was written counts when `commit` or `close` returns, also when a ``with`` block is left by an exception,
     and nothing of it before (cstore.md 8.1 and 8.2). A writer that is dropped unclosed commits from its finaliser
-    with a `ResourceWarning`. Not thread-safe; cannot be pickled or copied (`TypeError`). In a forked child the writer
-    is dead: file and lock are the parent's.
+    with a `ResourceWarning`. Two ``"recreate"`` of a name that does not exist yet do not see each other, as there is no
+    file that one could lock: both go on, and the one that is closed last has the name, whole. When one of them has
+    committed and is not closed yet, a commit of the other raises `WriterLockedError`. Not thread-safe; cannot be
+    pickled or copied (`TypeError`). In a forked child the writer is dead: file and lock are the parent's.
 
     Examples
     --------
@@ -141,8 +146,8 @@ class Writer(Uncopyable):
         self._log = RecordLog(destination, statistics=statistics, path=self._target.spelling)
         if mode == "update":
             try:
-                meta = _read_for_update(self._target)
-                self._log.resume(meta)
+                meta, index = _read_for_update(self._target)
+                self._log.resume(meta, index)
                 self._set_schema(meta.schema)
             except BaseException:
                 destination.close()
@@ -208,13 +213,16 @@ class Writer(Uncopyable):
         """
         self._check_open()
         plain = self._plain
-        if (
-            plain is not None
-            and type(data) is dict
-            and list(data) == plain.names
-            and self._log.append_plain(list(data.values()), plain.dtypes)
-        ):
-            return
+        if plain is not None and type(data) is dict and list(data) == plain.names:
+            for name in plain.texts:  # no ingest will look at these
+                if (
+                    type(data[name]) is np.ndarray
+                    and data[name].dtype.str[:2] == "<U"
+                    and data[name].flags.c_contiguous
+                ):
+                    refuse_surrogates(name, data[name].reshape(-1))
+            if self._log.append_plain(list(data.values()), plain.dtypes):
+                return
         arrays = self._plain_arrays(data)
         if arrays is not None:
             self._log.append(arrays, len(arrays[0]))
@@ -243,7 +251,13 @@ class Writer(Uncopyable):
         columns = self._log.columns
         simple = len(columns) == len(schema) and all(c.dtype.str[0] != ">" for c in columns)
         self._plain = (
-            _Plain([c.name for c in columns], [c.dtype for c in columns]) if simple and columns else None
+            _Plain(
+                [c.name for c in columns],
+                [c.dtype for c in columns],
+                [c.name for c in columns if c.dtype.kind == "U"],
+            )
+            if simple and columns
+            else None
         )
 
     def _plain_arrays(self, data: Any) -> list[NDArray[Any]] | None:
@@ -341,15 +355,16 @@ def _check_names(names: list[str], expected: list[str], where: str) -> None:
     )
 
 
-def _read_for_update(target: Target) -> ShardMeta:
-    """Read and validate a file that is about to be appended to. Changes nothing."""
+def _read_for_update(target: Target) -> tuple[ShardMeta, KnownIndex | None]:
+    """Read and validate a file that is about to be appended to, and its index if it has one. Changes nothing."""
     assert target.local_path is not None
     source = open_sources([Path(target.local_path)])[0]
-    source.file.close()
+    with source.file:
+        index = known_index(source.file, source.meta)
     if source.meta.layout != "C":
         raise UnsupportedFeatureError(
             f"header layout {source.meta.layout} of an old release cannot be appended to; convert the file with "
             "colstore_io.compact(path) first",
             path=target.spelling,
         )
-    return replace(source.meta, path=target.spelling)
+    return replace(source.meta, path=target.spelling), index

@@ -10,7 +10,7 @@ import pytest
 
 import colstore_io as cs
 from colstore_io import storage, threads
-from colstore_io.grid import GridWriter, files, open_container
+from colstore_io.grid import GridWriter, container, files, open_container
 from colstore_io.grid.commit import whole_part
 from colstore_io.grid.container import place_of
 from colstore_io.grid.files import Unsynced, machine_id, write_file
@@ -183,16 +183,118 @@ def test_sync_that_fails_publishes_nothing(tmp_path, monkeypatch):
     ]
 
 
-def test_change_reads_the_manifest_once(tmp_path, monkeypatch):
-    commit(tmp_path / "g", "w", "x")
-    reads = []
+@pytest.fixture
+def reads(monkeypatch):
+    """Manifests that were read."""
+    found = []
     real = manifest.read_generation
     monkeypatch.setattr(
-        manifest, "read_generation", lambda location: (reads.append(location), real(location))[1]
+        manifest, "read_generation", lambda location: (found.append(location), real(location))[1]
     )
+    return found
+
+
+def test_change_reads_the_manifest_once(tmp_path, reads):
+    commit(tmp_path / "g", "w", "x")
+    container._kept.clear()  # as in another process
     commit(tmp_path / "g", "a", "y")
     assert len(reads) == 1
     assert list(open_container(tmp_path / "g").group().variables) == ["x", "y"]
+
+
+def test_change_behind_an_own_one_reads_no_manifest(tmp_path, reads):
+    for name in "xyz":
+        commit(tmp_path / "g", "a" if name > "x" else "w", name)
+    assert reads == []
+    assert list(open_container(tmp_path / "g").group().variables) == ["x", "y", "z"]
+
+
+def test_change_behind_that_of_another_process_reads_its_manifest(tmp_path, reads):
+    commit(tmp_path / "g", "w", "x")
+    kept = container._kept.copy()
+    commit(tmp_path / "g", "a", "y")
+    container._kept.clear()
+    container._kept.update(kept)  # this process has not seen the second one
+    commit(tmp_path / "g", "a", "z")
+    assert len(reads) == 1
+    assert list(open_container(tmp_path / "g").group().variables) == ["x", "y", "z"]
+
+
+def test_few_generations_are_remembered(tmp_path):
+    for number in range(2 * container._MOST_KEPT):
+        commit(tmp_path / f"g{number}", "w", "x")
+    assert len(container._kept) == container._MOST_KEPT
+
+
+def test_what_is_remembered_of_a_commit_is_what_its_manifest_says(tmp_path):
+    xr = pytest.importorskip("xarray")
+    import colstore_io.integrations.xarray  # noqa: F401  # registers ds.colstore
+
+    path = tmp_path / "g"
+    numbers = [1, 2]
+    ds = xr.Dataset(
+        {
+            "z": (
+                ("time", "x"),
+                np.arange(12.0).reshape(3, 4),
+                {"units": "K", "valid": np.arange(2, dtype="i2")},
+            ),
+            "a": (("time",), np.array(["a", "", "ccc"], object)),
+            "c": ((), np.complex64(1j), {"n": np.float32(2)}),
+        },
+        {"time": np.arange(3).astype("M8[D]"), "x": np.arange(4)},
+        {"title": "t", "numbers": numbers},
+    )
+
+    def check() -> None:
+        (place,) = container._kept
+        found = container._kept[place].model
+        manifest_now = manifest.newest_generation(place_of(path))
+        assert manifest_now is not None
+        stored = container.parse_grid(manifest_now, path=str(path))
+        assert repr(found) == repr(stored)
+        assert [list(group.variables) for group in found.groups.values()] == [
+            list(group.variables) for group in stored.groups.values()
+        ]
+
+    container._kept.clear()
+    ds.colstore.to_colstore(path, encoding={"z": {"chunks": (2, 3)}})
+    check()
+    numbers.append(3)  # what the caller does with his attributes is not remembered
+    check()
+    ds.drop_vars(["c", "x"]).isel(time=[0]).colstore.to_colstore(path, append_dim="time")
+    check()
+    ds[["z"]].drop_vars(["time", "x"]).isel(time=slice(0, 2)).colstore.to_colstore(
+        path, region={"time": slice(0, 2)}
+    )
+    check()
+    ds.colstore.to_colstore(path, group="model/ocean", mode="a")
+    check()
+    ds[["z"]].colstore.to_colstore(path, mode="a", group="model/ocean")
+    check()
+
+
+def test_a_record_is_made_while_the_one_before_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_AHEAD_BYTES", 0)
+    monkeypatch.setattr(threads._budget, "total", 2)
+    values = np.arange(6.0 * 10 * 12).reshape(6, 10, 12)
+    spec = VariableSpec(
+        "z", "plain", values.dtype, ("t", "y", "x"), tuple(map(Axis.regular, (6, 10, 12), (4, 3, 5)))
+    )
+    bytes_of = []
+    for helpers in (True, False):
+        if not helpers:
+            monkeypatch.setattr(threads._budget, "total", 1)
+        writer = GridWriter(place_of(tmp_path / str(helpers)), "w")
+        writer.put(whole_part(spec), values)
+        for dim, n in zip("tyx", values.shape, strict=True):
+            writer.dims[dim] = Dimension(n)
+        writer.commit()
+        (part,) = (tmp_path / str(helpers)).glob("part-*")
+        bytes_of.append(part.read_bytes())
+        found = open_container(tmp_path / str(helpers)).variable("z").read_outer((slice(None),) * 3)
+        assert np.array_equal(found, values)
+    assert bytes_of[0] == bytes_of[1]
 
 
 def test_container_that_was_removed_and_made_again_is_read_again(tmp_path):

@@ -8,7 +8,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from storable import assert_storable, one
 
@@ -64,10 +64,21 @@ class TestNumPy:
         assert one(np.array([b"", b""]).astype("S0"))[0].dtype.str == "|S1"
         assert one(np.zeros(3, np.dtype([("a", "S0")]))["a"])[0].dtype.str == "|S1"
 
-    def test_lone_surrogate_of_a_numpy_array_is_stored(self):
-        values = np.array(["a\ud800"])
-        assert one(values)[1] is not None
-        assert one(["a\ud800"])[1].tolist() == ["a\ud800"]
+    @pytest.mark.parametrize("bad", ["a\ud800", "\udfff", "\U0001f600\udc80b"])
+    def test_lone_surrogates_are_refused_by_column_and_row(self, bad):
+        for values in (
+            np.array(["ok", "\ufb01", bad, bad]),
+            ["ok", "", bad],
+            np.array(["ok", "a", bad], ">U9"),
+        ):
+            with pytest.raises(ValueError, match="column 'x' holds a lone surrogate in row 2"):
+                one(values)
+        many = np.full(2_000_000, "\uffff")
+        many[1_500_000] = bad[0] if len(bad) == 1 else "\ud800"
+        with pytest.raises(ValueError, match="lone surrogate in row 1500000"):
+            one(many)
+        good = ["\ud7ff", "\ue000", "\U0010ffff", "\U0001d800"]
+        assert one(np.array(good))[1].tolist() == good
 
     @pytest.mark.parametrize(
         "values",
@@ -281,9 +292,9 @@ class TestObjects:
             one(objects)
 
     def test_lone_surrogate_is_an_error_naming_the_column(self):
-        with pytest.raises(ValueError, match="'x' holds a lone surrogate"):
+        with pytest.raises(ValueError, match="'x' holds a lone surrogate in row 1"):
             one(np.array(["a", "\ud800"], object))
-        with pytest.raises(ValueError, match="'x' holds a lone surrogate"):
+        with pytest.raises(ValueError, match="'x' holds a lone surrogate in row 1"):
             one(["a", "\ud800", None])
 
 
@@ -509,6 +520,7 @@ class TestFittingATable:
             ingest(ingest({"n": [None, 1]}), like=self.like(n=[1]))
 
 
+@settings(deadline=None)  # the first example imports pyarrow
 @given(
     st.lists(
         st.text(st.characters(exclude_categories=["Cs"]), max_size=5).map(lambda s: s.rstrip("\0"))

@@ -63,7 +63,7 @@ static void take(work *w, int route) {
   while ((chunk = next_turn(w, chunks)) >= 0) {
     if (shared_load(&w->bad) >= 0) continue;
     int64_t begin = chunk * TAKE_CHUNK;
-    int64_t found = take_span(&w->table, b, route, w->picks, begin, min_i64(begin + TAKE_CHUNK, PICKS), w->out, DISTANCE);
+    int64_t found = take_span(&w->table, b, w->isa, route, w->picks, begin, min_i64(begin + TAKE_CHUNK, PICKS), w->out, DISTANCE);
     if (found >= 0) shared_store(&w->bad, found);
   }
 }
@@ -73,6 +73,7 @@ static void gather_uniform_rows(work *w) { take(w, ROUTE_UNIFORM); }
 static void gather_bucket_rows(work *w) { take(w, ROUTE_BUCKET); }
 static void gather_search_rows(work *w) { take(w, ROUTE_SEARCH); }
 static void gather_cursor_rows(work *w) { take(w, ROUTE_CURSOR); }
+static void gather_abreast_rows(work *w) { take(w, ROUTE_BUCKET); } /* several columns of short segments */
 
 static void mask_offsets(work *w) {
   int64_t chunks = ceil_div(ROWS, MASK_CHUNK_ROWS), chunk;
@@ -120,6 +121,14 @@ static void copy_strided(work *w) {
   while ((chunk = next_turn(w, chunks)) >= 0)
     for (int64_t c = 0; c < w->n_columns; c++)
       if (strided_span(&w->table, c, 0, STEP, chunk * COPY_CHUNK, min_i64((chunk + 1) * COPY_CHUNK, n), w->out[c]))
+        shared_store(&w->bad, chunk);
+}
+
+static void copy_reversed(work *w) {
+  int64_t chunks = ceil_div(ROWS, COPY_CHUNK), chunk;
+  while ((chunk = next_turn(w, chunks)) >= 0)
+    for (int64_t c = 0; c < w->n_columns; c++)
+      if (strided_span(&w->table, c, ROWS - 1, -1, chunk * COPY_CHUNK, min_i64((chunk + 1) * COPY_CHUNK, ROWS), w->out[c]))
         shared_store(&w->bad, chunk);
 }
 
@@ -222,6 +231,13 @@ static int wrong_steps(const work *w) {
   return 0;
 }
 
+static int wrong_order(const work *w) {
+  for (int64_t c = 0; c < w->n_columns; c++)
+    for (int64_t k = 0; k < ROWS; k++)
+      if (differs(w, c, k, ROWS - 1 - k)) return 1;
+  return 0;
+}
+
 static int wrong_copies(const work *w) {
   for (int c = 0; c < COLUMNS; c++)
     if (memcmp(w->out[c], w->column[c], (size_t)(ROWS * WIDTHS[c]))) return 1;
@@ -260,11 +276,13 @@ static const kernel KERNELS[] = {
     {"gather_bucket", 500, 0, 0, gather_bucket_rows, wrong_picks, NULL},
     {"gather_search", 500, 0, 0, gather_search_rows, wrong_picks, NULL},
     {"gather_cursor", 500, 0, 1, gather_cursor_rows, wrong_picks, NULL},
+    {"gather_abreast", 500, 0, 0, gather_abreast_rows, wrong_picks, NULL},
     {"mask_offsets", 0, 0, 0, mask_offsets, wrong_offsets, NULL},
     {"mask_compress", 500, 0, 0, mask_compress, wrong_selection, NULL},
     {"compare_floats", 500, 0, 0, compare_floats, wrong_floats, NULL},
     {"compare_integers", 500, 0, 0, compare_integers, wrong_integers, NULL},
     {"copy_strided", 500, 0, 0, copy_strided, wrong_steps, NULL},
+    {"copy_reversed", 0, 0, 0, copy_reversed, wrong_order, NULL},
     {"copy_runs", 0, 0, 0, copy_runs, wrong_copies, NULL},
     {"interleave", 0, 0, 0, interleave, wrong_records, NULL},
     {"delta_decode", 0, 0, 0, delta_decode_run, wrong_values, delta_stream_of_parts},
@@ -345,7 +363,7 @@ static work *make_work(const kernel *k, int threads, int isa) {
     k->prepare(w);
     return w;
   }
-  w->n_columns = threads > 1 ? COLUMNS : 1; /* counts are of one column of 8 bytes */
+  w->n_columns = threads > 1 || k->run == gather_abreast_rows ? COLUMNS : 1; /* counts are of one column of 8 bytes */
   for (int c = 0; c < COLUMNS; c++) {
     /* One byte off: items of a file are not aligned. Never freed: the process ends soon. */
     w->column[c] = (char *)room((size_t)(ROWS * WIDTHS[c] + 1)) + 1;

@@ -6,6 +6,7 @@ Memory is fenced by pages that may not be touched, so an overrun ends the proces
 from __future__ import annotations
 
 import ctypes
+import itertools
 import mmap
 import sys
 from collections.abc import Callable
@@ -128,9 +129,11 @@ def test_take_and_copy_stay_inside_segments_and_outputs(fence: Fence, side: str,
         n = sum(lengths)
         indices = fence.array(n * 8, side).view(np.int64)
         indices[:] = np.random.default_rng(1).permutation(n)
-        for route in ("search", "bucket", "cursor", None):
+        for route, isa in itertools.product(
+            ("search", "bucket", "cursor", None), segments.gather_instruction_sets()
+        ):
             out = fence.array(n * width, side).view(f"V{width}")
-            assert table.take(indices, out, route=route) == -1
+            assert table.take(indices, out, route=route, isa=isa) == -1
             np.testing.assert_array_equal(out, values[indices])
         for step in (1, -1, 3, -2):
             wanted = range(n)[::step]
@@ -143,10 +146,10 @@ def test_take_and_copy_stay_inside_segments_and_outputs(fence: Fence, side: str,
 @pytest.mark.parametrize("route", ["affine", "search", "bucket", "cursor"])
 def test_no_address_comes_from_a_bad_index(fence: Fence, bad: int, route: str) -> None:
     table, _ = fenced_table(fence, [1000], 8, "after")
-    for position in (0, 1, 63, 64, 100, 299):
+    for position, isa in itertools.product((0, 1, 63, 64, 100, 299), segments.gather_instruction_sets()):
         indices = np.arange(300)
         indices[position] = bad
-        assert table.take(indices, np.empty(300), route=route) == position
+        assert table.take(indices, np.empty(300), route=route, isa=isa) == position
 
 
 @pytest.mark.parametrize("side", FENCES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import threading
@@ -19,6 +20,8 @@ from colstore_io.kernels import segments as compiled
 THREADS = [1, 2, 3, 8]
 GATHER_ROUTES = [None, "bucket", "search", "cursor"]
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+GATHER_VERSIONS = compiled.gather_instruction_sets()
 
 several_routes = pytest.mark.parametrize("route", GATHER_ROUTES)
 several_threads = pytest.mark.parametrize("threads", THREADS)
@@ -60,10 +63,10 @@ class TestTake:
         assert layout.twin.take(indices, expected) == -1
         assert_taken(layout, indices, expected)
         table = layout.table
-        for route in routes_of(layout):
+        for route, isa in itertools.product(routes_of(layout), GATHER_VERSIONS):
             for prefetch in (-1, 0, 1, 96, 5000):
                 outputs = layout.outputs(len(indices))
-                assert table.take(indices, outputs, route=route, prefetch=prefetch) == -1
+                assert table.take(indices, outputs, route=route, prefetch=prefetch, isa=isa) == -1
                 assert_taken(layout, indices, outputs)
 
     @settings(max_examples=100, deadline=None)
@@ -80,8 +83,8 @@ class TestTake:
         assert compiled.first_out_of_range(indices, n) == position
         assert kernels_numpy.first_out_of_range(indices, n) == position
         assert layout.twin.take(indices, layout.outputs(len(indices))) == position
-        for route in routes_of(layout):
-            found = layout.table.take(indices, layout.outputs(len(indices)), route=route)
+        for route, isa in itertools.product(routes_of(layout), GATHER_VERSIONS):
+            found = layout.table.take(indices, layout.outputs(len(indices)), route=route, isa=isa)
             assert found == (position if len(layout.row_start) else 0)
 
     @several_threads
@@ -93,9 +96,9 @@ class TestTake:
         generator = np.random.default_rng(threads)
         indices = generator.integers(-layout.n_rows, layout.n_rows, 300_001)
         for case in (indices, np.sort(indices % layout.n_rows)):
-            for route in routes_of(layout):
+            for route, isa in itertools.product(routes_of(layout), GATHER_VERSIONS):
                 outputs = layout.outputs(len(case))
-                assert layout.table.take(case, outputs, threads=threads, route=route) == -1
+                assert layout.table.take(case, outputs, threads=threads, route=route, isa=isa) == -1
                 assert_taken(layout, case, outputs)
 
     @several_threads
@@ -117,9 +120,9 @@ class TestTake:
     @several_routes
     def test_row_in_a_gap_is_reported_and_not_read(self, route: str | None) -> None:
         layout = build([10, 10], [8], gaps=[3, 5], tail_gap=2)
-        for row in (0, 2, 13, 17, 28, 29):
+        for row, isa in itertools.product((0, 2, 13, 17, 28, 29), GATHER_VERSIONS):
             indices = np.array([3, 12, 18, 27, row, 4], np.int64)
-            assert layout.table.take(indices, layout.outputs(6), route=route) == 4
+            assert layout.table.take(indices, layout.outputs(6), route=route, isa=isa) == 4
             assert layout.twin.take(indices, layout.outputs(6), route=route) == 4
 
     def test_cursor_route_survives_any_order(self) -> None:
@@ -140,9 +143,57 @@ class TestTake:
     def test_skewed_segments_keep_the_bucket_route_exact(self) -> None:
         layout = build([1] * 3000 + [100_000] + [0] * 50 + [2] * 1000, [8])
         indices = np.random.default_rng(2).integers(0, layout.n_rows, 50_000)
-        outputs = layout.outputs(len(indices))
-        assert layout.table.take(indices, outputs, route="bucket") == -1
-        assert_taken(layout, indices, outputs)
+        indices[::5] %= 3001  # where the buckets hold many boundaries
+        for isa in GATHER_VERSIONS:
+            outputs = layout.outputs(len(indices))
+            assert layout.table.take(indices, outputs, route="bucket", isa=isa) == -1
+            assert_taken(layout, indices, outputs)
+
+    @pytest.mark.parametrize("rows", [[1], [2, 1], [64] * 9, [0, 64, 0, 0, 64, 1, 63, 0], [3, 200, 1]])
+    def test_every_row_of_small_tables_is_found_by_buckets(self, rows: list[int]) -> None:
+        layout = build(rows, [8, 2])
+        indices = np.arange(-layout.n_rows, layout.n_rows)
+        for isa in GATHER_VERSIONS:
+            outputs = layout.outputs(len(indices))
+            assert layout.table.take(indices, outputs, route="bucket", isa=isa) == -1
+            assert_taken(layout, indices, outputs)
+
+    @pytest.mark.parametrize("uniform", [True, False])
+    @pytest.mark.parametrize("isa", GATHER_VERSIONS)
+    def test_rows_past_two_to_the_31_are_found(self, uniform: bool, isa: str) -> None:
+        # Addresses need no memory behind rows that nobody asks for.
+        values = np.arange(100, dtype=np.int64)
+        long = 3 << 31
+        start = np.array([0, long, 2 * long], np.int64)
+        first = start.copy() if uniform else start - np.array([0, 7, 9])
+        stop = np.append(first[1:], first[-1] + 100)
+        base = values.ctypes.data - first * 8
+        table = compiled.SegmentTable(
+            first, stop, base[None, :], np.array([8]), int(stop[-1]), long if uniform else 0
+        )
+        indices = np.concatenate([f + np.arange(100) for f in first.tolist()])
+        indices[::3] -= int(stop[-1])
+        output = np.empty(300, np.int64)
+        assert table.take(indices, output, isa=isa) == -1
+        np.testing.assert_array_equal(output, np.tile(values, 3))
+
+    @pytest.mark.parametrize("isa", GATHER_VERSIONS)
+    @pytest.mark.parametrize("count", [1, 7, 8, 9, 63, 64, 65, 1023, 1025, 16_385])
+    @pytest.mark.parametrize("itemsize", [[8, 2], [8, 1, 4, 2, 16, 3, 8, 8], list(range(1, 18))])
+    def test_columns_of_short_and_of_long_segments(self, isa: str, count: int, itemsize: list[int]) -> None:
+        for rows in ([20] * 30, [30_000, 20_000]):  # all columns of a row together, and one after the other
+            layout = build(rows, itemsize)
+            indices = np.random.default_rng(count).integers(-layout.n_rows, layout.n_rows, count)
+            for prefetch in (-1, 0, 8, 256):
+                outputs = layout.outputs(count)
+                assert layout.table.take(indices, outputs, isa=isa, prefetch=prefetch) == -1
+                assert_taken(layout, indices, outputs)
+
+    def test_unknown_instruction_sets_are_refused(self) -> None:
+        layout = build([10], [8])
+        for twin in (layout.table, layout.twin):
+            with pytest.raises(ValueError, match="isa"):
+                twin.take(np.arange(4), layout.outputs(4), isa="sse9")
 
     def test_bucket_table_built_by_many_threads_at_once(self) -> None:
         layout = build([7] * 4000, [8])
@@ -223,6 +274,18 @@ class TestCopyStrided:
         layout.table.copy_strided(wanted.start, step, len(wanted), outputs, threads=threads)
         for column, output in zip(layout.columns, outputs, strict=True):
             np.testing.assert_array_equal(output, column[::step])
+
+    @pytest.mark.parametrize("itemsize", [1, 2, 3, 4, 8, 16])
+    @pytest.mark.parametrize("shift", [0, 1, 24])
+    def test_long_reversed_runs_into_any_place(self, itemsize: int, shift: int) -> None:
+        n = (3 << 19) // itemsize + 13
+        layout = build([n], [itemsize])
+        room = np.full(n * itemsize + 64, 7, np.uint8)
+        output = room[shift : shift + n * itemsize].view(f"V{itemsize}")
+        layout.table.copy_strided(n - 1, -1, n, output)
+        np.testing.assert_array_equal(output, layout.columns[0][::-1])
+        assert (room[:shift] == 7).all()
+        assert (room[shift + n * itemsize :] == 7).all()
 
     def test_progression_outside_the_rows_or_into_a_gap_is_refused(self) -> None:
         layout = build([10, 10], [8], gaps=[0, 5])

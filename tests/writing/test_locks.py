@@ -19,6 +19,7 @@ from colstore_io.writing.locks import (
     lock_exclusive_nonblocking,
     open_locked,
 )
+from colstore_io.writing.merging import open_sources
 from colstore_io.writing.writer import Writer
 
 fcntl = pytest.importorskip("fcntl", reason="Windows locks by msvcrt")
@@ -191,3 +192,18 @@ def test_forked_child_does_not_release_the_lock_of_its_parent(some_file: str) ->
     with Writer(some_file, "update") as again:
         assert again.n_records == 3
         assert len(again) == 9
+
+
+def test_of_two_writers_of_a_new_name_the_last_one_has_it(tmp_path: Path) -> None:
+    path = tmp_path / "new.cstore"
+    first, second = Writer(path, "recreate"), Writer(path, "recreate")
+    first.write({"x": np.arange(3)})
+    second.write({"x": np.arange(5)})
+    first.commit()
+    with pytest.raises(WriterLockedError):  # now there is a file, and the first one has it locked
+        second.commit()
+    first.close()
+    assert len(open_sources([path])[0].meta.record_rows) == 1
+    second.close()
+    assert open_sources([path])[0].meta.n_rows == 5
+    assert [name for name in os.listdir(tmp_path) if name.endswith(".tmp")] == []

@@ -467,6 +467,17 @@ class TestVacuum:
         after = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
         assert after == before - set(deleted)
 
+    def test_what_is_no_directory_is_an_error(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_bytes(b"")
+        (tmp_path / "empty").mkdir()
+        with pytest.raises(FileNotFoundError, match="absent"):
+            vacuum(tmp_path / "absent")
+        with pytest.raises(NotADirectoryError, match="vacuum takes the directory"):
+            vacuum(tmp_path / "file")
+        with pytest.raises(FileNotFoundError):
+            vacuum("memory://vacuum/absent")
+        assert vacuum(tmp_path / "empty") == []
+
     def test_superseded_generations_are_kept_as_asked(self, tmp_path: Path) -> None:
         self.fill(tmp_path, *(f"part-0000{i}-a.cstore" for i in range(4)))
         for number in (1, 2, 3):
