@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import os
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ from .formats.siblings import Siblings
 from .kernels import compare
 from .kernels import segments as kernels
 from .kernels.shortcuts import QuickRows
-from .plan import NO_VALIDITY, DatasetPlan, Part
+from .plan import NO_VALIDITY, DatasetPlan, Part, build_plan
 from .segments import Segments
 from .storage import (
     HEAD_BYTES,
@@ -42,7 +43,7 @@ from .storage import (
     read_ranges,
 )
 
-__all__ = ["BlockTable", "DatasetPlan", "Part", "Source"]
+__all__ = ["BlockTable", "DatasetPlan", "Deferred", "Part", "Source"]
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,33 @@ SIZES_GOOD_SECONDS = 0.002
 A file can be cut at any moment after a look too. The size of a single file is asked for before every read."""
 
 
+# Held while a deferred source is settled or closed. Re-entrant, since both may run finalisers.
+_settle_lock = threading.RLock()
+
+
+def _after_fork_in_child() -> None:
+    global _settle_lock
+    _settle_lock = threading.RLock()  # a thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class Deferred(Protocol):
+    """One open file of which nobody has asked for more than its schema yet."""
+
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def n_rows(self) -> int: ...
+    def settle(self) -> tuple[ByteFile, ShardMeta]:
+        """Return the file, closed if `close` was called, and what its header says; called once."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class Source:
     """A plan and its opened files: hands out addresses of mapped columns and byte ranges of the others.
 
@@ -141,7 +169,11 @@ class Source:
     Notes
     -----
     Reads from several threads are safe. Pickling carries the plan and the files' URLs and tokens, no data.
+
+    A source of `deferred` has neither plan nor files nor memos before one of them is asked for.
     """
+
+    _deferred: Deferred | None = None
 
     def __init__(
         self,
@@ -159,6 +191,40 @@ class Source:
         self.backend = backend
         self.max_workers = max_workers
         self._prepare()
+
+    @classmethod
+    def deferred(cls, file: Deferred, *, backend: str, max_workers: int | None) -> Source:
+        """Return the source of one open file; its plan is made when it is asked for."""
+        source = cls.__new__(cls)
+        source.backend = backend
+        source.max_workers = max_workers
+        source._deferred = file
+        return source
+
+    if not TYPE_CHECKING:  # nothing that is not declared elsewhere
+
+        def __getattr__(self, name: str) -> Any:
+            # Called for what is not there: all that `_settle` sets, of a deferred source.
+            deferred = self._deferred
+            if deferred is not None and name == "n_rows":
+                return deferred.n_rows
+            if not name.startswith("__"):
+                self._settle()
+            return object.__getattribute__(self, name)
+
+    def _settle(self) -> None:
+        """Make plan, files and memos of a deferred source."""
+        with _settle_lock:
+            deferred = self._deferred
+            if deferred is None:  # another thread was here
+                return
+            file, meta = deferred.settle()
+            self.plan = build_plan([meta])
+            self.files = (file,)
+            self.metas = (meta,)
+            self.partitions = ()
+            self._prepare()
+            self._deferred = None
 
     def _prepare(self) -> None:
         self.n_rows = self.plan.n_rows
@@ -200,7 +266,8 @@ class Source:
 
     @property
     def schema(self) -> Schema:
-        return self.plan.schema
+        deferred = self._deferred
+        return self.plan.schema if deferred is None else deferred.schema
 
     @property
     def io(self) -> IOStats:
@@ -629,6 +696,12 @@ class Source:
 
     def close(self) -> None:
         """Drop the mappings and tables; arrays handed out stay valid."""
+        if self._deferred is not None:
+            with _settle_lock:
+                deferred = self._deferred
+                if deferred is not None:  # else another thread has just settled it
+                    deferred.close()
+                    return
         self._prepare()
         if type(self.files) is LocalFiles:
             self.files.close()

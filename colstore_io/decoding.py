@@ -18,7 +18,8 @@ from . import buffers, config, threads
 from .chunk_cache import Key
 from .dataset import Source
 from .fields import native
-from .formats import Allocate, DecodedColumn
+from .formats import Allocate, DecodedColumn, JoiningDecoder, ValueRoom
+from .joining import Joiner
 from .ready import ready_column
 from .selection import Index, Mask, Range, RowSelection, out_of_range
 from .storage import read_ranges
@@ -48,12 +49,15 @@ class _Piece:
         Which of these are wanted, in which order: positions or a mask. None is all.
     place : slice or ndarray of int64
         Where they go in the result.
+    number : int
+        Of the piece, among all pieces of a contiguous range.
     """
 
     segment: int
     rows: tuple[int, int]
     take: NDArray[Any] | slice | None
     place: Any
+    number: int = 0
 
 
 def read_columns(
@@ -148,16 +152,19 @@ def _read_columns(
     count = rows.count
     reader = _Reader(source, positions, dictionaries, allocate)
     targets = reader.targets(count, out)
+    joiners = reader.join(pieces, targets)
     validity: list[NDArray[np.bool_] | None] = [None] * len(positions)
     parts: list[list[pa.Array]] = [[] for _ in positions]
     for piece, decoded in reader.run(pieces, targets):
         for number, column in enumerate(decoded):
+            if number in joiners:
+                continue
             if column.array is not None:
                 array = column.array
                 parts[number].append(array if piece.take is None else _taken(array, piece.take))
                 continue
             target = targets[number]
-            assert target is not None
+            assert isinstance(target, np.ndarray)
             if column.values is not None and piece.take is not None:
                 target[piece.place] = column.values[piece.take]
             if column.validity is not None:
@@ -171,7 +178,10 @@ def _read_columns(
     result: Columns = []
     for number, position in enumerate(positions):
         field = source.schema.fields[position]
-        if field.variable:
+        if number in joiners:
+            targets[number] = None
+            result.append(joiners.pop(number).finish())
+        elif field.variable:
             result.append(_joined(field, parts[number], order))
         elif field.nullable:
             mask = validity[number]
@@ -255,13 +265,13 @@ def _pieces(source: Source, rows: RowSelection) -> tuple[list[_Piece], NDArray[n
         return [], None
     if isinstance(rows, Range) and rows.step == 1:
         low, high = table.span(rows.start, rows.stop)
-        pieces = []
+        pieces: list[_Piece] = []
         for s in range(low, high):
             origin = int(table.row_start[s])
             first, stop = max(rows.start, origin), min(rows.stop, int(table.row_start[s + 1]))
             if stop > first:
                 place = slice(first - rows.start, stop - rows.start)
-                pieces.append(_Piece(s, (first - origin, stop - origin), None, place))
+                pieces.append(_Piece(s, (first - origin, stop - origin), None, place, len(pieces)))
         return pieces, None
     if isinstance(rows, Mask):
         return _mask_pieces(table.row_start, rows.mask), None
@@ -376,6 +386,9 @@ class _Load:
     results: list[DecodedColumn | None]
 
 
+_Target: TypeAlias = "NDArray[Any] | Joiner | None"
+
+
 class _Reader:
     """Decodes pieces of some fields of a source."""
 
@@ -394,8 +407,8 @@ class _Reader:
         plan = source.plan
         self.first_segment = np.searchsorted(plan.segments.file, np.arange(len(plan.files)))
 
-    def targets(self, count: int, out: Sequence[NDArray[Any] | None] | None) -> list[NDArray[Any] | None]:
-        targets: list[NDArray[Any] | None] = []
+    def targets(self, count: int, out: Sequence[NDArray[Any] | None] | None) -> list[_Target]:
+        targets: list[_Target] = []
         for number, field in enumerate(self.fields):
             given = None if out is None else out[number]
             if field.variable:
@@ -415,13 +428,59 @@ class _Reader:
                 targets.append(given)
         return targets
 
+    def join(self, pieces: Sequence[_Piece], targets: list[_Target]) -> dict[int, Joiner]:
+        """Put a `Joiner` among `targets` for each field of variable length whose segments are all read whole.
+
+        Returns
+        -------
+        dict of int to Joiner
+            By the number of the field.
+        """
+        plan = self.source.plan
+        rows = [piece.rows[1] for piece in pieces]
+        if len(pieces) < 2 or any(
+            piece.take is not None or piece.rows != (0, int(plan.segments.rows[piece.segment]))
+            for piece in pieces
+        ):
+            return {}
+        if not all(decoder.independent and isinstance(decoder, JoiningDecoder) for decoder in plan.decoders):
+            return {}
+        joiners = {}
+        for number, field in enumerate(self.fields):
+            if not field.variable or number in self.categorical:
+                continue
+            try:
+                joiner = Joiner(rows, self._value_bytes(pieces, number), self.allocate)
+            except MemoryError:  # reading one after the other says which it is that asks for so much
+                continue
+            joiners[number] = targets[number] = joiner
+        return joiners
+
+    def _value_bytes(self, pieces: Sequence[_Piece], number: int) -> list[int] | None:
+        """Return how many bytes the values of a field have in each piece, if the files say so and are at hand."""
+        plan, maps = self.source.plan, self.source.mappings()
+        sizes = []
+        for piece in pieces:
+            file = int(plan.segments.file[piece.segment])
+            mapping, decoder = maps[file], plan.decoders[file]
+            if mapping is None or not isinstance(decoder, JoiningDecoder):
+                return None
+            column = self._columns(file)[number]
+            local = piece.segment - int(self.first_segment[file])
+            ((offset, length),) = decoder.ranges(local, [column])
+            size = decoder.value_bytes(local, column, mapping.data[offset : offset + length])
+            if size is None:
+                return None
+            sizes.append(size)
+        return sizes
+
     def _empty(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         if self.allocate is None:
             return buffers.empty(count, dtype)
         return self.allocate(count * dtype.itemsize).view(dtype)
 
     def run(
-        self, pieces: Sequence[_Piece], targets: Sequence[NDArray[Any] | None] | None
+        self, pieces: Sequence[_Piece], targets: Sequence[_Target] | None
     ) -> Iterator[tuple[_Piece, list[DecodedColumn]]]:
         """Yield the pieces with their columns, in order. Values of pieces that are taken whole go into `targets`."""
         self.source.check_sizes()
@@ -440,7 +499,7 @@ class _Reader:
             yield from self._wave(wave, targets)
 
     def _loads(
-        self, piece: _Piece, targets: Sequence[NDArray[Any] | None] | None, room: list[int] | None
+        self, piece: _Piece, targets: Sequence[_Target] | None, room: list[int] | None
     ) -> tuple[list[DecodedColumn | None], list[_Load]]:
         """Return what is known of a piece already, and what is to be decoded for the rest of it."""
         results: list[DecodedColumn | None] = [None] * len(self.fields)
@@ -484,7 +543,7 @@ class _Reader:
         return int(n_rows * self.source.plan.decoders[file].decoded_row_bytes([column]))
 
     @staticmethod
-    def _part(whole: DecodedColumn, piece: _Piece, target: NDArray[Any] | None) -> DecodedColumn:
+    def _part(whole: DecodedColumn, piece: _Piece, target: _Target) -> DecodedColumn:
         """Return the rows of a piece from its whole segment, as `Decoder.decode` would give them: nothing shared."""
         first, stop = piece.rows
         if whole.array is not None:
@@ -496,7 +555,7 @@ class _Reader:
             return DecodedColumn(array=array)
         assert whole.values is not None
         values = whole.values[first:stop]
-        if piece.take is None and target is not None:
+        if piece.take is None and isinstance(target, np.ndarray):
             target[piece.place] = values
             values = target[piece.place]
         return DecodedColumn(values, None if whole.validity is None else whole.validity[first:stop])
@@ -522,18 +581,27 @@ class _Reader:
     def _wave(
         self,
         wave: Sequence[tuple[_Piece, list[DecodedColumn | None], list[_Load]]],
-        targets: Sequence[NDArray[Any] | None] | None,
+        targets: Sequence[_Target] | None,
     ) -> Iterator[tuple[_Piece, list[DecodedColumn]]]:
         loads = [load for _, _, own in wave for load in own]
         jobs: list[tuple[int, Callable[[int], None]]] = []
+        chains: dict[
+            int, list[tuple[int, Callable[[int], None]]]
+        ] = {}  # of segments that are decoded in order
         for load, data in zip(loads, self._fetch(loads), strict=True):
             file = int(self.source.plan.segments.file[load.piece.segment])
             if self.source.plan.decoders[file].independent:
                 for number, (_, length), block in zip(load.numbers, load.ranges, data, strict=True):
-                    jobs.append((length, self._job(load, [number], [block], targets)))
+                    link = (length, self._job(load, [number], [block], targets))
+                    target = None if targets is None else targets[number]
+                    if isinstance(target, Joiner) and target.ordered:
+                        chains.setdefault(number, []).append(link)
+                    else:
+                        jobs.append(link)
             else:
                 weight = sum(length for _, length in load.ranges)
                 jobs.append((weight, self._job(load, load.numbers, data, targets)))
+        jobs += [(sum(weight for weight, _ in links), _chain(links)) for links in chains.values()]
         if not self.fields:
             jobs = []
         # The heaviest first: a long column that begins last would run alone.
@@ -592,7 +660,7 @@ class _Reader:
         load: _Load,
         numbers: Sequence[int],
         data: Sequence[memoryview],
-        targets: Sequence[NDArray[Any] | None] | None,
+        targets: Sequence[_Target] | None,
     ) -> Callable[[int], None]:
         source, piece = self.source, load.piece
         file = int(source.plan.segments.file[piece.segment])
@@ -605,10 +673,9 @@ class _Reader:
         ]
 
         def run(granted: int) -> None:
-            out: list[NDArray[Any] | None] | None = None
+            out: list[NDArray[Any] | ValueRoom | None] | None = None
             if targets is not None and piece.take is None and not load.keep:
-                whole = [targets[number] for number in numbers]
-                out = [None if target is None else target[piece.place] for target in whole]
+                out = [_place(targets[number], piece) for number in numbers]
             decoded = decoder.decode(
                 local,
                 columns,
@@ -627,3 +694,20 @@ class _Reader:
                 load.results[number] = column
 
         return run
+
+
+def _place(target: _Target, piece: _Piece) -> NDArray[Any] | ValueRoom | None:
+    """Return where a piece goes that is taken whole."""
+    if isinstance(target, Joiner):
+        return target.room(piece.number)
+    return None if target is None else target[piece.place]
+
+
+def _chain(links: Sequence[tuple[int, Callable[[int], None]]]) -> Callable[[int], None]:
+    """Return the job of doing jobs one after the other."""
+
+    def run(granted: int) -> None:
+        for _, link in links:
+            link(granted)
+
+    return run

@@ -11,17 +11,17 @@ import functools
 import os
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from . import config, formats, storage
 from .arguments import check_integer, check_name
-from .dataset import Source
+from .dataset import Deferred, Source
 from .errors import FormatError
 from .formats import ReadOptions, ShardMeta
 from .plan import OnMismatch, build_plan
-from .storage import ByteFile, HeadBlock, IOStats, LocalFiles, Location, RemoteFile
+from .storage import ByteFile, HeadBlock, IOStats, LocalFiles, LocalOptions, Location, RemoteFile
 
 if TYPE_CHECKING:
     from .writing import manifest
@@ -127,7 +127,7 @@ class OpenOptions:
 
 _DEFAULTS = {name: field.default for name, field in OpenOptions.__dataclass_fields__.items()}
 _DEFAULTS["backend"] = None
-del _DEFAULTS["madvise"]
+del _DEFAULTS["madvise"], _DEFAULTS["statistics"]
 """What `open` passes on when its caller gave it nothing: most calls, which need no look at each option."""
 
 
@@ -170,7 +170,11 @@ def open_source(path: Any, options: OpenOptions) -> Opened:
     SchemaMismatchError
         If the files of a dataset do not fit together.
     """
-    if is_buffer(path) or is_stream_object(path):
+    if type(path) is str:
+        deferred = _open_deferred(path, options)
+        if deferred is not None:
+            return Opened(deferred, "file", (path,))
+    elif is_buffer(path) or is_stream_object(path):
         file, head = storage.open_file(path, io=IOStats())
         return Opened(_source([file], [head], options), "file", (file.spelling,))
     plain = _plain_location(path, options)
@@ -215,14 +219,42 @@ def open_paths(paths: Sequence[Any], options: OpenOptions) -> Opened:
     return Opened(open_locations(locations, options), "dataset", tuple(x.spelling for x in locations))
 
 
+def _open_deferred(path: str, options: OpenOptions) -> Source | None:
+    """Open what looks like the name of one local columns file, and is a sound one, else None."""
+    if options.filesystem is not None or not path.endswith(".abcd"):
+        return None
+    absolute = _plain_path(path)
+    if absolute is None:
+        return None
+    local = LocalOptions(options.mmap, options.madvise, options.mlock)
+    file = _columns_opener()(path, absolute, options.reading, local)
+    if file is None:
+        return None
+    return Source.deferred(file, backend=options.backend, max_workers=options.max_workers)
+
+
+@functools.cache
+def _columns_opener() -> Callable[[str, str, ReadOptions, LocalOptions], Deferred | None]:
+    from .formats.columns.opened import open_local
+
+    return open_local
+
+
+def _plain_path(path: str) -> str | None:
+    """Return the absolute form of what looks like the name of one local data file, else None."""
+    if ":" in path or path[0] == "~":
+        return None
+    plain = path[0] == "/" and "/." not in path and "//" not in path
+    return path if plain else os.path.abspath(path)
+
+
 def _plain_location(path: Any, options: OpenOptions) -> Location | None:
     """Return the location of what looks like the name of one local data file, else None."""
     if type(path) is not str or options.filesystem is not None or not path.endswith(_DATA_SUFFIXES):
         return None
-    if ":" in path or path[0] == "~":
+    absolute = _plain_path(path)
+    if absolute is None:
         return None
-    plain = path[0] == "/" and "/." not in path and "//" not in path
-    absolute = path if plain else os.path.abspath(path)
     return Location(path, absolute, absolute, None, absolute)
 
 

@@ -48,63 +48,6 @@ class PlainReader:
     def complete(self) -> bool:
         """Whether exactly n values are there and none is cut short."""
 
-class FooterTypes:
-    """Tables of the types of a footer (`formats.columns.gob.TypeTables`), kept for `parse_footer`.
-
-    Only their lengths are checked.
-    """
-
-    def __init__(
-        self,
-        kind: NDArray[np.int32],
-        first: NDArray[np.int64],
-        second: NDArray[np.int64],
-        field_type: NDArray[np.int32],
-        actions: NDArray[np.int32],
-        action_start: NDArray[np.int64],
-        role_type: NDArray[np.int64],
-    ) -> None: ...
-
-def parse_footer(
-    data: Buffer, start: int, end: int, types: FooterTypes
-) -> tuple[int, int, tuple[bytes, ...], bytes, bytes, bytearray, bytearray]:
-    """Read the value of a gob stream (columns.md 8.4) in ``data[start:end]``.
-
-    Returns
-    -------
-    (code, position, names, kinds, nullable, groups, chunks)
-        Of each column its name, and a byte for its type and whether it is nullable; records of ``gob.h`` of groups and
-        chunks. A code other than 0 says what is wrong at `position`, and the rest is of no use.
-    """
-
-def place_chunks(
-    groups: Buffer,
-    chunks: Buffer,
-    nullable: Buffer,
-    low: int,
-    high: int,
-    n_tokenizers: int,
-    max_rows: int,
-    out: NDArray[np.int64],
-) -> tuple[int, int, int]:
-    """Check the records of a footer against each other (columns.md 12.2), and place their chunks.
-
-    Parameters
-    ----------
-    groups, chunks : buffer
-        Records as from `parse_footer`.
-    nullable : buffer of C bytes
-    low, high : int
-        Chunks lie between these file offsets.
-    out : ndarray of int64, shape (3 * R + R * C,)
-        Filled with the rows of each group, their file offsets, their ends, and the file offset of each chunk.
-
-    Returns
-    -------
-    (code, group, column)
-        Code 0, or what ``gob.h`` calls ``PLACE_...``; 7 is no fault: groups are not in file order.
-    """
-
 def delta(stream: Buffer, out: NDArray[np.uint8], width: int, carry: int = 0) -> int:
     """Running sum of 8-byte differences, modulo 2^64 (6.3), cut to `width` bytes each.
 

@@ -1,51 +1,13 @@
 # cython: language_level=3
-"""Encoded streams of columns files to values, and their footers to flat records.
+"""Encoded streams of columns files to values.
 
 Access pattern: one sequential pass over a stream (a block of it at a time where values are told apart on the way), one
 over the output. Bound by memory bandwidth for fixed widths, by instructions per value for text. Single-threaded: a
 caller decodes several columns and blocks side by side.
 """
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
-
-cdef extern from "gob.h" nogil:
-    ctypedef struct gob_list:
-        char *items
-        int64_t count
-        int64_t capacity
-        int64_t size
-    ctypedef struct gob_column:
-        uint32_t name_start
-        uint32_t name_bytes
-        uint8_t type
-        uint8_t nullable
-    ctypedef struct gob_group:
-        int64_t byte_offset
-        int64_t n_columns
-        uint32_t n_rows
-    ctypedef struct gob_chunk:
-        pass
-    ctypedef struct gob_reader:
-        const uint8_t *data
-        int64_t pos
-        int64_t end
-        const int32_t *kind
-        const int64_t *first
-        const int64_t *second
-        const int32_t *field_type
-        const int32_t *action[4]
-        const int64_t *role_type
-        gob_list columns
-        gob_list groups
-        gob_list chunks
-    int gob_read_footer(gob_reader *g)
-    int c_place_chunks "place_chunks"(
-        const gob_group *groups, int64_t n_groups, const gob_chunk *chunks, const uint8_t *nullable, int64_t n_columns,
-        int64_t low, int64_t high, int64_t n_tokenizers, int64_t max_rows, int64_t *start, int64_t *end,
-        int64_t *group, int64_t *column)
 
 cdef extern from "decode.h" nogil:
     ctypedef struct plain_state:
@@ -108,94 +70,6 @@ cdef int check_bitmap(const uint8_t[::1] bitmap, int64_t n) except -1:
     if bitmap.shape[0] != bitmap_bytes(n):
         raise ValueError(f"a bitmap of {n} rows has {bitmap_bytes(n)} bytes, got {bitmap.shape[0]}")
     return 0
-
-
-# ---- footer
-
-
-cdef class FooterTypes:
-    """The tables of a footer's types, checked once and kept; see ``decode.pyi``."""
-
-    cdef gob_reader tables
-    cdef tuple arrays
-
-    def __init__(self, const int32_t[::1] kind not None, const int64_t[::1] first not None,
-                 const int64_t[::1] second not None, const int32_t[::1] field_type not None,
-                 const int32_t[::1] actions not None, const int64_t[::1] action_start not None,
-                 const int64_t[::1] role_type not None):
-        cdef int role
-        if action_start.shape[0] != 4 or role_type.shape[0] != 4 or kind.shape[0] != first.shape[0] \
-                or kind.shape[0] != second.shape[0]:
-            raise ValueError("tables of types do not fit together")
-        self.arrays = (kind, first, second, field_type, actions, role_type)  # alive as long as the pointers are
-        self.tables.kind, self.tables.first, self.tables.second = &kind[0], &first[0], &second[0]
-        self.tables.field_type, self.tables.role_type = &field_type[0], &role_type[0]
-        for role in range(4):
-            self.tables.action[role] = &actions[0] + action_start[role]
-
-
-def parse_footer(const uint8_t[::1] data not None, int64_t start, int64_t end, FooterTypes types not None):
-    cdef gob_reader g = types.tables
-    cdef const gob_column *column
-    cdef int64_t i
-    cdef int code
-    cdef bytearray kinds, flags
-    cdef list names = []
-    if not 0 <= start <= end <= data.shape[0]:
-        raise ValueError("the message must lie inside the footer")
-    g.data, g.pos, g.end = &data[0], start, end
-    g.columns = gob_list(NULL, 0, 0, sizeof(gob_column))
-    g.groups = gob_list(NULL, 0, 0, sizeof(gob_group))
-    g.chunks = gob_list(NULL, 0, 0, sizeof(gob_chunk))
-    with nogil:
-        code = gob_read_footer(&g)
-    try:
-        kinds, flags = bytearray(g.columns.count), bytearray(g.columns.count)
-        for i in range(g.columns.count if code == 0 else 0):
-            column = <const gob_column *>g.columns.items + i
-            names.append(PyBytes_FromStringAndSize(<const char *>&data[0] + column.name_start, column.name_bytes))
-            kinds[i], flags[i] = column.type, column.nullable
-        return (code, g.pos, tuple(names), bytes(kinds), bytes(flags),
-                bytearray(g.groups.items[:g.groups.count * g.groups.size]),
-                bytearray(g.chunks.items[:g.chunks.count * g.chunks.size]))
-    finally:
-        free(g.columns.items)
-        free(g.groups.items)
-        free(g.chunks.items)
-
-
-def place_chunks(const uint8_t[::1] groups not None, const uint8_t[::1] chunks not None,
-                 const uint8_t[::1] nullable not None, int64_t low, int64_t high, int64_t n_tokenizers,
-                 int64_t max_rows, int64_t[::1] out not None):
-    cdef int64_t n_groups = groups.shape[0] // <int64_t>sizeof(gob_group), group = -1, column = -1, r
-    cdef int64_t n_chunks = chunks.shape[0] // <int64_t>sizeof(gob_chunk)
-    cdef const gob_group *table = <const gob_group *>&groups[0]
-    cdef int code
-    if groups.shape[0] != n_groups * <int64_t>sizeof(gob_group) \
-            or chunks.shape[0] != n_chunks * <int64_t>sizeof(gob_chunk) or out.shape[0] != 3 * n_groups + n_chunks:
-        raise ValueError("records of groups or chunks have another size")
-    if not 0 <= low <= high:
-        raise ValueError("low must not be above high")
-    with nogil:
-        code = sum_of_columns(table, n_groups, nullable.shape[0], n_chunks, &group)
-        if code == 0:
-            for r in range(n_groups):
-                out[r], out[n_groups + r] = table[r].n_rows, table[r].byte_offset
-            code = c_place_chunks(table, n_groups, <const gob_chunk *>&chunks[0], &nullable[0], nullable.shape[0],
-                                  low, high, n_tokenizers, max_rows, &out[0] + 3 * n_groups, &out[0] + 2 * n_groups,
-                                  &group, &column)
-    return code, group, column
-
-
-cdef int sum_of_columns(const gob_group *groups, int64_t n_groups, int64_t n_columns, int64_t n_chunks,
-                        int64_t *group) noexcept nogil:
-    """Whether there is a chunk for every column of every group: before they are looked at."""
-    cdef int64_t r
-    for r in range(n_groups):
-        if groups[r].n_columns != n_columns:
-            group[0] = r
-            return 1
-    return 0 if n_groups * n_columns == n_chunks else 1
 
 
 # ---- fixed width

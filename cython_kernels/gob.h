@@ -65,6 +65,7 @@ typedef struct {
   const int32_t *action[4]; /* per role: what to do with each field of its struct; 0 skips it */
   const int64_t *role_type; /* per role: its struct */
   gob_list columns, groups, chunks;
+  int64_t schema_start, schema_end; /* the value of the columns' field */
 } gob_reader;
 
 static int gob_uint(gob_reader *g, uint64_t *value) {
@@ -285,7 +286,11 @@ static int gob_read_groups(gob_reader *g) {
 
 static int gob_read_footer(gob_reader *g) {
   GOB_EACH_FIELD(ROLE_FOOTER,
-    case 1: code = gob_read_columns(g); break;
+    case 1:
+      g->schema_start = g->pos;
+      code = gob_read_columns(g);
+      g->schema_end = g->pos;
+      break;
     case 2: code = gob_read_groups(g); break;
   )
 }
@@ -302,6 +307,17 @@ enum {
   PLACE_ROWS = 6,      /* more rows than allowed */
   PLACE_ORDER = 7      /* not an error: a row group begins before the end of the one before it */
 };
+
+/* Whether there is a chunk for every column of every group: before they are looked at. `group` is the first without. */
+static int columns_fit(const gob_group *groups, int64_t n_groups, int64_t n_columns, int64_t n_chunks, int64_t *group) {
+  for (int64_t r = 0; r < n_groups; r++) {
+    if (groups[r].n_columns != n_columns) {
+      *group = r;
+      return 0;
+    }
+  }
+  return n_groups * n_columns == n_chunks;
+}
 
 /* Checks the groups and writes the file offset of each chunk to `start`. On a code above 0, `group` and `column` say
  * where. `end` holds the end of each group. */

@@ -3,6 +3,8 @@
 Arrays are C-contiguous; nothing is kept but where stated.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,70 +35,128 @@ class TokenTable:
     n_tokens: int
     escape: int
     def __init__(self, offsets: NDArray[np.int64], data: NDArray[np.uint8], escape: int) -> None: ...
-    def lengths(
-        self,
-        ids: NDArray[np.uint16],
-        starts: NDArray[np.int64],
-        blocks: NDArray[np.int64],
-        max_bytes: int,
-        lengths: NDArray[np.int64],
-        escapes: NDArray[np.int64],
-        threads: int,
-    ) -> int:
-        """Measure values.
 
-        Parameters
-        ----------
-        ids : ndarray of uint16
-        starts : ndarray of int64, shape (n + 1,)
-            Value v has the ids ``[starts[v], starts[v + 1])``.
-        blocks : ndarray of int64, shape (b + 1,)
-            From 0 to n, not decreasing: the values that one thread takes at a time.
-        max_bytes : int
-            Bytes that a block may have; at most 2**48.
-        lengths : ndarray of int64, shape (n,)
-            Filled with the bytes of each value.
-        escapes : ndarray of int64, shape (b,)
-            Filled with the number of escape ids of each block.
-        threads : int
+def token_counts(counts: NDArray[np.uint32], kind: int, n_ids: int) -> int:
+    """Turn boundaries into numbers of ids, in place: counts (kind 0), offsets (1) or zigzag deltas of counts (2).
+
+    Returns
+    -------
+    int
+        0; 1 when they do not add up to `n_ids`, 2 when they decrease or a count is negative, 3 when the first
+        offset is not 0. `counts` is unspecified then.
+    """
+
+class TokenReader:
+    """The bytes of values from a stream of ids that comes in blocks (columns.md 6.7).
+
+    First all escape bytes, then `begin` or `zeros`, then the blocks of ids in order, then `take`. Used by one thread at
+    a time. Memory: the bytes so far, a quarter more of it at most and no more than is expected, and 2 KiB.
+
+    Parameters
+    ----------
+    tokens : TokenTable
+    representation : int
+        0 raw, 1 remap, 2 bits.
+    table : buffer
+        Of remap: two bytes an entry. May be filled until `begin`.
+    n_values, n_ids, n_escapes : int
+    max_bytes : int
+        Bytes that the values may have together, ``n_escapes <= max_bytes <= 2**48``.
+    grown : GrownBytes, optional
+        Memory whose bytes are kept, and go on behind; empty until `take` gives it back.
+    ahead : float
+        How many times the bytes with this stream all bytes will be, about.
+
+    Raises
+    ------
+    ValueError
+        Here and in the methods: for arguments that do not fit together, and calls out of turn.
+    MemoryError
+        Likewise.
+    """
+
+    position: int
+    """Bytes of the last block that were used."""
+
+    def __init__(
+        self,
+        tokens: TokenTable,
+        representation: int,
+        table: NDArray[np.uint8],
+        n_values: int,
+        n_ids: int,
+        n_escapes: int,
+        max_bytes: int,
+        grown: GrownBytes | None = None,
+        ahead: float = 1.0,
+    ) -> None: ...
+    @property
+    def ids(self) -> int:
+        """Ids read so far."""
+
+    @property
+    def escapes(self) -> int:
+        """Escape bytes used so far."""
+
+    @property
+    def bad_id(self) -> int:
+        """The id that means nothing, after code 3."""
+
+    @property
+    def values(self) -> int:
+        """Values that are whole."""
+
+    def put_escapes(self, part: NDArray[np.uint8], at: int) -> None:
+        """Take the escape bytes from number `at` on."""
+
+    def begin(self, offsets: NDArray[Any], width: int) -> None:
+        """Begin; `width` is that of packed ids in bits, else 0.
+
+        `offsets`, int32 or int64 of shape (n_values + 1,), has the number of ids of value i at place ``i + 1`` (of
+        int32 as uint32). Each is replaced by the end of its value once that is known.
+        """
+
+    def feed(self, block: NDArray[np.uint8], offsets: NDArray[Any]) -> int:
+        """Read ids.
 
         Returns
         -------
         int
-            -1 when all is well, the position of an id that means nothing, -2 for a block with more than
-            `max_bytes` bytes, -3 for starts that are no positions of ids. Outputs are unspecified then.
+            0; 1 for a position outside the table, 2 for bytes after the last id, 3 for an id that means nothing, 4 for
+            more than `max_bytes`, 5 for more escape ids than escape bytes; -2 when offsets must be int64 from here on:
+            the caller copies them, and goes on at `position`.
         """
 
-    def copy(
-        self,
-        ids: NDArray[np.uint16],
-        starts: NDArray[np.int64],
-        blocks: NDArray[np.int64],
-        offsets: NDArray[np.int64],
-        escapes: NDArray[np.uint8],
-        escape_starts: NDArray[np.int64],
-        out: NDArray[np.uint8],
-        threads: int,
-    ) -> bool:
-        """Write the bytes of all values.
+    def zeros(self, offsets: NDArray[Any]) -> None:
+        """Make all values, whose ids are all 0; `offsets` as for `begin`, int64 where 32 bits do not reach."""
+
+    def take(self) -> GrownBytes:
+        """Return the memory with the bytes of all values, which is the caller's; the reader is done."""
+
+class GrownBytes:
+    """Memory that grows at its end: a writable buffer.
+
+    Whoever looks at it while it grows goes on with the memory as it was, which is kept until this object dies.
+    """
+
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def extend(self, more: int, ahead: float = 1.0) -> None:
+        """Add bytes, whose contents are undefined.
 
         Parameters
         ----------
-        ids, starts, blocks
-            As in `lengths`.
-        offsets : ndarray of int64, shape (n + 1,)
-            Places of the values in `out`: the running sum of their lengths.
-        escapes : ndarray of uint8
-        escape_starts : ndarray of int64, shape (b + 1,)
-            Places of the blocks' escape bytes: the running sum of their numbers.
-        out : ndarray of uint8
+        more : int
+        ahead : float
+            How many times the bytes with these all bytes will be, about: room for them is made, a quarter more at most.
 
-        Returns
-        -------
-        bool
-            False when ids do not fill exactly their places, or do not use exactly the escape bytes. Nothing is written
-            outside `out` even then.
+        Raises
+        ------
+        MemoryError
         """
+
+    def fit(self) -> None:
+        """Give back what is not used."""
 
 class BpeModel:
     """The way from bytes to ids (columns.md 13.4).
@@ -182,27 +242,6 @@ class BpeModel:
             If there is no scratch memory: 40 bytes per byte of the longest piece.
         """
 
-def boundaries_decode(stream: NDArray[np.uint8], kind: int, n_ids: int, starts: NDArray[np.int64]) -> int:
-    """Read boundaries: counts (kind 0), offsets (1) or zigzag deltas of counts (2), four bytes each.
-
-    `starts`, shape (n + 1,), is filled with the place of each value's first id, and `n_ids`.
-
-    Returns
-    -------
-    int
-        0; 1 when they do not add up to `n_ids`, 2 when they decrease or a count is negative, 3 when the first
-        offset is not 0.
-    """
-
-def remap_decode(stream: NDArray[np.uint8], table: NDArray[np.uint8], ids: NDArray[np.uint16]) -> int:
-    """Read LEB128 positions into `table` (two bytes an entry), as many as `ids` has places.
-
-    Returns
-    -------
-    int
-        0; 1 when the stream ends too early, 2 at a position outside the table, 3 when bytes are left over.
-    """
-
 def remap_encode(ids: NDArray[np.uint16], positions: NDArray[np.uint16], out: NDArray[np.uint8]) -> int:
     """Write ``positions[ids]`` as LEB128 varints; `positions` has 65536 entries.
 
@@ -210,15 +249,6 @@ def remap_encode(ids: NDArray[np.uint16], positions: NDArray[np.uint16], out: ND
     -------
     int
         Bytes written, or -1 when `out` is too short.
-    """
-
-def bits_decode(stream: NDArray[np.uint8], width: int, ids: NDArray[np.uint16], threads: int) -> None:
-    """Read ids of `width` (1 to 16) bits, most significant first.
-
-    Raises
-    ------
-    ValueError
-        If the stream has not exactly the bytes that this takes.
     """
 
 def bits_encode(ids: NDArray[np.uint16], width: int, out: NDArray[np.uint8]) -> bool:

@@ -3,14 +3,16 @@
 
 Access pattern: ids in order, each a load from a table of 16-byte entries that stays in the near caches; bytes in order,
 each word looked up in a small cache of words, where most of a text is found. Values are independent of each other, so
-blocks of them go to threads.
+blocks of them are tokenized by several threads.
 """
 
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cython.parallel cimport prange
 from cython.view cimport array
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 
 cdef extern from "omp_shim.h" nogil:
     pass
@@ -28,19 +30,35 @@ cdef extern from "token_table.h" nogil:
         const uint8_t *bytes
         int64_t n_tokens
         int64_t escape
-    void token_lengths(const token_table *t, const uint16_t *ids, int64_t n_ids, const int64_t *starts, int64_t begin,
-                       int64_t end, int64_t max_bytes, int64_t *lengths, int64_t *escapes, int64_t *bad)
-    int token_copy(const token_table *t, const uint16_t *ids, int64_t n_ids, const int64_t *starts,
-                   const int64_t *offsets, int64_t n_out, int64_t begin, int64_t end, const uint8_t *escapes, int64_t e,
-                   int64_t e_end, uint8_t *out)
-    int c_remap_decode "remap_decode"(const uint8_t *s, int64_t size, const uint8_t *table, int64_t n_table,
-                                      uint16_t *ids, int64_t n)
     int64_t c_remap_encode "remap_encode"(const uint16_t *ids, int64_t n, const uint16_t *positions, uint8_t *out,
                                           int64_t size)
-    void c_bits_decode "bits_decode"(const uint8_t *s, int64_t size, int width, uint16_t *ids, int64_t begin,
-                                     int64_t end)
     int c_bits_encode "bits_encode"(const uint16_t *ids, int64_t n, int width, uint8_t *out)
-    int c_boundaries_decode "boundaries_decode"(const uint8_t *s, int64_t n, int kind, int64_t n_ids, int64_t *starts)
+
+cdef extern from "token_blocks.h" nogil:
+    enum:
+        TOKENS_ROOM
+    ctypedef struct token_reader:
+        const token_table *tokens
+        int representation
+        int width
+        const uint8_t *table
+        int64_t n_table
+        int64_t n_ids
+        int64_t n_values
+        int64_t n_escapes
+        int64_t max_bytes
+        int64_t ids
+        int64_t value
+        int64_t written
+        int64_t window_bytes
+        int64_t escapes
+        int64_t needed
+        uint16_t bad_id
+    int c_token_counts "token_counts"(uint32_t *counts, int64_t n, int kind, int64_t n_ids)
+    void token_begin(token_reader *r, void *offsets, int wide)
+    int token_step(token_reader *r, const uint8_t *s, int64_t size, int64_t *p, void *offsets, int wide, uint8_t *out,
+                   int64_t capacity)
+    void token_zeros(token_reader *r, void *offsets, int wide, uint8_t *out)
 
 cdef extern from "token_pieces.h" nogil:
     enum:
@@ -77,6 +95,10 @@ cdef extern from "token_pieces.h" nogil:
                          int verify, uint16_t *ids, uint8_t *escapes, int64_t *counts, int64_t *n_ids,
                          int64_t *n_escapes)
     int c_class_of "class_of"(uint32_t code)
+
+ctypedef fused offset_t:
+    int32_t
+    int64_t
 
 UNICODE_VERSION = (<bytes>UNICODE_CLASSES_VERSION).decode("ascii")
 
@@ -149,49 +171,210 @@ cdef class TokenTable:
     def __dealloc__(self):
         free(self.table.entries)
 
-    def lengths(self, const uint16_t[::1] ids not None, const int64_t[::1] starts not None,
-                const int64_t[::1] blocks not None, int64_t max_bytes, int64_t[::1] lengths not None,
-                int64_t[::1] escapes not None, int threads):
-        cdef int64_t n = starts.shape[0] - 1, n_blocks = blocks.shape[0] - 1, b, n_ids = ids.shape[0]
-        cdef int64_t[::1] bad
-        cdef const token_table *table = &self.table
-        cdef const uint16_t *first = &ids[0] if n_ids else NULL
-        cdef int64_t *lengths_at = &lengths[0] if lengths.shape[0] else NULL
-        cdef int team = check_threads(threads)
-        check_blocks(blocks, n)
-        if lengths.shape[0] != n or escapes.shape[0] != n_blocks or max_bytes < 0 or max_bytes > 1 << 48:
-            raise ValueError("lengths, escapes or max_bytes do not fit the values and blocks")
-        if n_blocks == 0:
-            return -1
-        bad = _empty(n_blocks)
-        for b in prange(n_blocks, nogil=True, num_threads=team, schedule="dynamic", use_threads_if=team > 1):
-            token_lengths(table, first, n_ids, &starts[0], blocks[b], blocks[b + 1], max_bytes, lengths_at,
-                          &escapes[b], &bad[b])
-        for b in range(n_blocks):
-            if bad[b] != -1:
-                return bad[b]
-        return -1
 
-    def copy(self, const uint16_t[::1] ids not None, const int64_t[::1] starts not None,
-             const int64_t[::1] blocks not None, const int64_t[::1] offsets not None,
-             const uint8_t[::1] escapes not None, const int64_t[::1] escape_starts not None,
-             uint8_t[::1] out not None, int threads):
-        cdef int64_t n = starts.shape[0] - 1, n_blocks = blocks.shape[0] - 1, b, n_ids = ids.shape[0]
-        cdef int64_t n_out = out.shape[0], good = 0
-        cdef const token_table *table = &self.table
-        cdef const uint16_t *first = &ids[0] if n_ids else NULL
-        cdef uint8_t *out_at = &out[0] if n_out else NULL
-        cdef const uint8_t *escapes_at = bytes_at(escapes)
-        cdef int team = check_threads(threads)
-        check_blocks(blocks, n)
-        check_offsets(escape_starts, escapes.shape[0])
-        check_offsets(offsets, n_out)
-        if offsets.shape[0] != n + 1 or escape_starts.shape[0] != n_blocks + 1:
-            raise ValueError("offsets or escape_starts do not fit the values and blocks")
-        for b in prange(n_blocks, nogil=True, num_threads=team, schedule="dynamic", use_threads_if=team > 1):
-            good += token_copy(table, first, n_ids, &starts[0], &offsets[0], n_out, blocks[b], blocks[b + 1],
-                               escapes_at, escape_starts[b], escape_starts[b + 1], out_at)
-        return good == n_blocks
+cdef int64_t with_slack(int64_t needed, double expected) noexcept nogil:
+    """What to take where `needed` bytes are needed and `expected` seem to be coming: a quarter more at most."""
+    cdef int64_t more = needed // 4
+    if expected < <double> (needed + more):
+        more = max(<int64_t> 0, <int64_t> expected - needed)
+    return needed + more
+
+
+cdef class GrownBytes:
+    """Memory that grows, as a writable buffer; see ``tokens.pyi`` for the contract."""
+
+    cdef uint8_t *data
+    cdef Py_ssize_t size, capacity, exports
+    cdef list left  # blocks that were looked at when they would have been moved
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.data)
+
+    def __len__(self):
+        return self.size
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.data if self.data != NULL else <uint8_t *> self.nothing(), self.size, 0, flags)
+        self.exports += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self.exports -= 1
+
+    cdef void *nothing(self):
+        return &self.size
+
+    cdef int resize(self, Py_ssize_t capacity) except -1:
+        cdef uint8_t *moved
+        cdef GrownBytes old
+        if self.exports and self.data != NULL:
+            old = GrownBytes.__new__(GrownBytes)
+            moved = <uint8_t *> PyMem_RawRealloc(NULL, capacity if capacity else 1)
+            if moved == NULL:
+                raise MemoryError
+            memcpy(moved, self.data, min(self.size, capacity))
+            old.data = self.data
+            self.left = [old] if self.left is None else self.left + [old]
+        else:
+            moved = <uint8_t *> PyMem_RawRealloc(self.data, capacity if capacity else 1)
+            if moved == NULL:
+                raise MemoryError
+        self.data, self.capacity = moved, capacity
+        return 0
+
+    def extend(self, Py_ssize_t more, double ahead=1.0):
+        if more < 0 or more > (1 << 48):
+            raise ValueError("more must be a number of bytes")
+        if self.size + more > self.capacity:
+            self.resize(with_slack(self.size + more, 1.02 * ahead * <double> (self.size + more)))
+        self.size += more
+
+    def fit(self):
+        if self.size < self.capacity and not self.exports:
+            self.resize(self.size)
+
+
+def token_counts(uint32_t[::1] counts not None, int kind, int64_t n_ids):
+    cdef int code
+    if not 0 <= kind <= 2 or n_ids < 0:
+        raise ValueError("there are three kinds of boundaries")
+    with nogil:
+        code = c_token_counts(&counts[0] if counts.shape[0] else NULL, counts.shape[0], kind, n_ids)
+    return code
+
+
+cdef class TokenReader:
+    cdef token_reader reader
+    cdef TokenTable tokens
+    cdef const uint8_t[::1] table
+    cdef uint8_t *data
+    cdef GrownBytes grown
+    cdef int64_t base, capacity
+    cdef double ahead
+    cdef bint begun
+    cdef readonly int64_t position
+
+    def __init__(self, TokenTable tokens not None, int representation, const uint8_t[::1] table not None,
+                 int64_t n_values, int64_t n_ids, int64_t n_escapes, int64_t max_bytes, GrownBytes grown=None,
+                 double ahead=1.0):
+        cdef token_reader *r = &self.reader
+        if not 0 <= representation <= 2 or not 0 <= n_values <= (1 << 40) or not 0 <= n_ids <= (1 << 40) or not 0 <= max_bytes <= (1 << 48) \
+                or not 0 <= n_escapes <= max_bytes or self.data != NULL:
+            raise ValueError("a layout that there is not, or numbers that are out of bounds")
+        self.tokens, self.table = tokens, table
+        r.tokens, r.representation = &tokens.table, representation
+        r.table, r.n_table = bytes_at(table), table.shape[0] // 2
+        r.n_values, r.n_ids, r.n_escapes, r.max_bytes = n_values, n_ids, n_escapes, max_bytes
+        self.grown, self.ahead = GrownBytes() if grown is None else grown, ahead
+        self.base = self.grown.size
+        if self.base + n_escapes > self.grown.capacity or self.grown.data == NULL or self.grown.exports:
+            self.grown.resize(self.base + n_escapes)
+        # Ours until it is given back: nobody can look at it meanwhile.
+        self.data, self.capacity = self.grown.data, self.grown.capacity - self.base
+        self.grown.data, self.grown.size, self.grown.capacity = NULL, 0, 0
+        if n_escapes:
+            memset(self.data + self.base + self.capacity - n_escapes, 0, n_escapes)
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.data)
+
+    @property
+    def ids(self):
+        return self.reader.ids
+
+    @property
+    def escapes(self):
+        return self.reader.escapes
+
+    @property
+    def bad_id(self):
+        return self.reader.bad_id
+
+    @property
+    def values(self):
+        return self.reader.value
+
+    def put_escapes(self, const uint8_t[::1] part not None, int64_t at):
+        cdef int64_t n = part.shape[0]
+        if self.data == NULL or self.begun or not 0 <= at <= self.reader.n_escapes - n:
+            raise ValueError("escape bytes come before the ids, each at its place")
+        if n:
+            memcpy(self.data + self.base + self.capacity - self.reader.n_escapes + at, &part[0], n)
+
+    cdef int offsets_at(self, offset_t[::1] offsets) except -1:
+        if self.data == NULL or offsets.shape[0] != self.reader.n_values + 1:
+            raise ValueError("offsets has one place more than there are values, and a reader gives its bytes once")
+        return 0
+
+    def begin(self, offset_t[::1] offsets not None, int width):
+        self.offsets_at(offsets)
+        if self.begun or not 0 <= width <= 16 or (self.reader.representation == 2) != (width > 0):
+            raise ValueError("a reader begins once, and packed ids have 1 to 16 bits")
+        self.begun, self.reader.width = True, width
+        with nogil:
+            token_begin(&self.reader, &offsets[0], offset_t is int64_t)
+
+    def feed(self, const uint8_t[::1] block not None, offset_t[::1] offsets not None):
+        cdef int code = 0
+        cdef int64_t n = block.shape[0], at = 0
+        self.offsets_at(offsets)
+        if not self.begun:
+            raise ValueError("a reader must have begun")
+        with nogil:
+            while True:
+                code = token_step(&self.reader, &block[0] if n else NULL, n, &at, &offsets[0], offset_t is int64_t,
+                                  self.data + self.base, self.capacity)
+                if code != TOKENS_ROOM or not self.grow():
+                    break
+        self.position = at
+        if code == TOKENS_ROOM:
+            raise MemoryError
+        return code
+
+    cdef int grow(self) noexcept nogil:
+        """Make room for what is needed, and some more if that many bytes seem to be coming."""
+        cdef token_reader *r = &self.reader
+        cdef int64_t waiting = r.n_escapes - r.escapes, room
+        cdef double expected = <double> (r.written + r.window_bytes) * <double> r.n_ids / <double> max(r.ids, 1)
+        cdef uint8_t *grown
+        room = with_slack(self.base + r.needed, 1.02 * self.ahead * (expected + <double> self.base)) - self.base
+        grown = <uint8_t *> PyMem_RawRealloc(self.data, self.base + room if self.base + room else 1)
+        if grown == NULL:
+            return 0
+        if waiting:
+            memmove(grown + self.base + room - waiting, grown + self.base + self.capacity - waiting, waiting)
+        self.data, self.capacity = grown, room
+        return 1
+
+    def zeros(self, offset_t[::1] offsets not None):
+        cdef token_reader *r = &self.reader
+        cdef int64_t length, size
+        cdef uint8_t *grown
+        self.offsets_at(offsets)
+        if r.tokens.n_tokens == 0 or r.n_escapes or self.begun:
+            raise ValueError("ids of no bits are all token 0, and nothing else")
+        length = r.tokens.offsets[1] - r.tokens.offsets[0]
+        if r.n_ids and length > r.max_bytes // r.n_ids:
+            raise ValueError("more bytes than allowed")
+        size = r.n_ids * length
+        if offset_t is int32_t:
+            if size > 0x7fffffff:
+                raise ValueError("32-bit offsets do not reach over that many bytes")
+        grown = <uint8_t *> PyMem_RawRealloc(self.data, self.base + size if self.base + size else 1)
+        if grown == NULL:
+            raise MemoryError
+        self.data, self.capacity, self.begun = grown, size, True
+        with nogil:
+            token_zeros(r, &offsets[0], offset_t is int64_t, self.data + self.base)
+
+    def take(self):
+        cdef GrownBytes grown = self.grown
+        if self.data == NULL:
+            raise ValueError("a reader gives its bytes once")
+        if grown.data != NULL:
+            raise ValueError("the memory that was handed in is in use again")
+        grown.data, grown.size, grown.capacity = self.data, self.base + self.reader.written, self.base + self.capacity
+        self.data, self.grown, self.capacity = NULL, None, 0
+        return grown
 
 
 cdef class BpeModel:
@@ -300,25 +483,6 @@ cdef int64_t[::1] _empty(int64_t n):
     return array(shape=(n,), itemsize=sizeof(int64_t), format="q")
 
 
-def boundaries_decode(const uint8_t[::1] stream not None, int kind, int64_t n_ids, int64_t[::1] starts not None):
-    cdef int64_t n = starts.shape[0] - 1
-    cdef int code
-    if n < 0 or stream.shape[0] != 4 * n or not 0 <= kind <= 2 or n_ids < 0:
-        raise ValueError("the stream must have four bytes for each value")
-    with nogil:
-        code = c_boundaries_decode(&stream[0] if n else NULL, n, kind, n_ids, &starts[0])
-    return code
-
-
-def remap_decode(const uint8_t[::1] stream not None, const uint8_t[::1] table not None, uint16_t[::1] ids not None):
-    cdef int code
-    cdef int64_t n = ids.shape[0]
-    with nogil:
-        code = c_remap_decode(&stream[0] if stream.shape[0] else NULL, stream.shape[0],
-                              &table[0] if table.shape[0] else NULL, table.shape[0] // 2, &ids[0] if n else NULL, n)
-    return code
-
-
 def remap_encode(const uint16_t[::1] ids not None, const uint16_t[::1] positions not None, uint8_t[::1] out not None):
     cdef int64_t written
     if positions.shape[0] != 65536:
@@ -327,17 +491,6 @@ def remap_encode(const uint16_t[::1] ids not None, const uint16_t[::1] positions
         written = c_remap_encode(&ids[0] if ids.shape[0] else NULL, ids.shape[0], &positions[0],
                                  &out[0] if out.shape[0] else NULL, out.shape[0])
     return written
-
-
-def bits_decode(const uint8_t[::1] stream not None, int width, uint16_t[::1] ids not None, int threads):
-    cdef int64_t n = ids.shape[0], chunk, chunks
-    cdef int64_t size = stream.shape[0]
-    cdef int team = check_threads(threads)
-    if not 1 <= width <= 16 or size != (n * width + 7) // 8:
-        raise ValueError("the stream must have the bits of all ids, of 1 to 16 bits")
-    chunks = (n + 65535) // 65536
-    for chunk in prange(chunks, nogil=True, num_threads=team, schedule="static", use_threads_if=team > 1):
-        c_bits_decode(&stream[0], size, width, &ids[0], chunk * 65536, min(n, (chunk + 1) * 65536))
 
 
 def bits_encode(const uint16_t[::1] ids not None, int width, uint8_t[::1] out not None):

@@ -42,10 +42,11 @@ KERNEL_TESTS: dict[str, tuple[str, ...]] = {
     "copy": (f"{KERNELS}/test_copy.py",),
     "decode": (
         f"{KERNELS}/test_decode.py",
-        *(f"{COLUMNS}/test_{name}.py" for name in ("chunks", "damage", "gob")),
+        *(f"{COLUMNS}/test_{name}.py" for name in ("chunks", "damage")),
     ),
     "encode": (f"{KERNELS}/test_encode.py", f"{COLUMNS}/test_encoder.py", f"{COLUMNS}/test_write_read.py"),
     "fixed_text": (f"{KERNELS}/test_fixed_text.py",),
+    "footers": (f"{COLUMNS}/test_gob.py", f"{COLUMNS}/test_opened.py", f"{COLUMNS}/test_damage.py"),
     "grid": (f"{KERNELS}/test_grid.py", "tests/grid/test_reading.py"),
     "heads": (f"{KERNELS}/test_heads.py",),
     "json_walk": (f"{COLBIN}/test_walk.py",),

@@ -22,6 +22,7 @@ from ..fields import PhysicalColumn, Schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ..kernels.tokens import GrownBytes
     from ..storage import ByteFile, Location
     from .inspection import Inspection
 
@@ -43,12 +44,14 @@ __all__ = [
     "FileEncoder",
     "FileHeader",
     "Format",
+    "JoiningDecoder",
     "Problem",
     "ReadOptions",
     "ReadyChunk",
     "ReadyDecoder",
     "ShardMeta",
     "Statistics",
+    "ValueRoom",
     "detect",
     "format_named",
     "known_formats",
@@ -144,6 +147,27 @@ Allocate: TypeAlias = "Callable[[int], NDArray[np.uint8]]"
 """Gives memory for results: ``allocate(nbytes)`` returns a writable uint8 array of that many bytes."""
 
 
+class ValueRoom(Protocol):
+    """Where the values of one segment of a column of variable length go, when several become one array."""
+
+    @property
+    def grown(self) -> tuple[GrownBytes, float] | None:
+        """Memory that the bytes go behind, and how many times all bytes will be those up to here; None: use `bytes`."""
+        ...
+
+    def offsets(self, size: int) -> NDArray[Any]:
+        """Return places for the offsets of all rows and one more: int32, or int64 where `size` takes that."""
+        ...
+
+    def bytes(self, size: int) -> NDArray[np.uint8]:
+        """Return the place of `size` bytes. Nobody may look at it any more when the segment is decoded."""
+        ...
+
+    def put(self, size: int, bitmap: NDArray[np.uint8] | None, null_count: int, text: bool) -> None:
+        """Tell that offsets and bytes are there, with Arrow's validity bitmap."""
+        ...
+
+
 class Decoder(Protocol):
     """How the segments of one file are decoded: addresses and encodings, no handle. Immutable, picklable, small.
 
@@ -175,7 +199,7 @@ class Decoder(Protocol):
         data: Sequence[memoryview],
         *,
         rows: tuple[int, int] | None = None,
-        out: Sequence[NDArray[Any] | None] | None = None,
+        out: Sequence[Any] | None = None,
         threads: int = 1,
         dictionaries: Collection[int] = (),
         allocate: Allocate | None = None,
@@ -190,8 +214,9 @@ class Decoder(Protocol):
             The bytes of `ranges`, in its order; views of a mapping or fetched buffers.
         rows : (start, stop), optional
             Rows within the segment that are wanted. Default: all.
-        out : sequence of ndarray or None, optional
-            One per column: where the values of a fixed-width column go (native dtype, shape (n,)).
+        out : sequence of ndarray, ValueRoom or None, optional
+            One per column: where the values of a fixed-width column go (native dtype, shape (n,)). Rooms only for a
+            `JoiningDecoder`.
         threads : int
             Threads this call may use, itself included; already leased by the caller.
         dictionaries : collection of int
@@ -241,6 +266,25 @@ class ReadyChunk:
     shared: bool
     read: Callable[[NDArray[np.uint8], int], bool]
     view: NDArray[Any] | None
+
+
+@runtime_checkable
+class JoiningDecoder(Protocol):
+    """A `Decoder` whose ``decode`` takes a `ValueRoom` as ``out`` of a column of variable length, for all its rows.
+
+    Such a column has neither values nor an array afterwards: they are in the room.
+    """
+
+    def value_bytes(self, segment: int, column: int, data: memoryview) -> int | None:
+        """Return how many bytes the values of a column have, None if that takes decoding it (or it is damaged).
+
+        Parameters
+        ----------
+        segment, column : int
+        data : memoryview
+            The bytes of `ranges`.
+        """
+        ...
 
 
 @runtime_checkable

@@ -52,6 +52,7 @@ __all__ = [
     "IOStats",
     "LocalFile",
     "LocalFiles",
+    "LocalOptions",
     "LocalPaths",
     "LocalState",
     "Location",

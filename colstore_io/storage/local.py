@@ -217,6 +217,11 @@ class LocalFile(ByteFile):
             raise StorageError(f"cannot open {self.spelling}: {exc.strerror or exc}") from exc
         return descriptor, os.fstat(descriptor.fd)
 
+    def adopt(self, fd: int) -> None:
+        """Take over the descriptor that this file was opened with; -1 is none."""
+        if fd >= 0:
+            descriptors.hold(self, Descriptor(fd))
+
     # -- bytes
 
     @contextlib.contextmanager

@@ -305,7 +305,7 @@ static const kernel KERNELS[] = {
     {"column_decode", 0, 0, 0, column_decode_run, wrong_values, column_stream_of_parts},
     {"token_decode", 0, 0, 0, tokens_run, wrong_tokens, no_stream_of_parts},
     {"token_encode", 0, 0, 0, token_encode_run, wrong_pieces, no_stream_of_parts},
-    {"token_ids", 0, 0, 0, token_ids_run, wrong_ids, no_stream_of_parts},
+    {"token_ids", 0, 0, 0, token_ids_run, wrong_tokens, no_stream_of_parts},
     {"record_walk", 0, 0, 0, walk_run, wrong_walk, records_stream_of_parts},
     {"heads", 0, 0, 0, heads_run, wrong_heads, heads_stream_of_parts},
     {"log_frames", 0, 0, 0, frames_run, wrong_frames, frames_stream_of_parts},

@@ -4,6 +4,7 @@
 
 #include "column_codec.h"
 #include "packed5.h"
+#include "token_blocks.h"
 #include "token_pieces.h"
 /* Translation units of their own in the package: some helpers have the same names. */
 #define load_u32 decode_load_u32
@@ -180,24 +181,23 @@ static void column_decode_run(work *w) {
   }
 }
 
-/* Each id is a value of its own; `lengths` of the part says how long its token is. */
-static int64_t decode_tokens(const token_table *t, const part *p, uint8_t *out, int64_t capacity) {
-  int64_t *starts = room((VALUES + 1) * 8), *ends = room((VALUES + 1) * 8), escapes, bad, written = -1;
-  for (int64_t i = 0; i <= VALUES; i++) starts[i] = i;
-  token_lengths(t, p->ids, VALUES, starts, 0, VALUES, capacity, ends + 1, &escapes, &bad);
-  if (bad == -1) {
-    for (int64_t i = 0; i < VALUES; i++) ends[i + 1] += ends[i];
-    written = ends[VALUES];
-    if (!token_copy(t, p->ids, VALUES, starts, ends, written, 0, VALUES, NULL, 0, 0, out)) written = -1;
+/* Ids of `size` bytes, in blocks, each of them a value of its own; the bytes written, or -1. */
+static int64_t decode_tokens(const token_table *t, token_reader r, const uint8_t *ids, int64_t size, part *p) {
+  r.tokens = t, r.n_ids = r.n_values = VALUES, r.max_bytes = STREAM_ROOM;
+  for (int64_t i = 0; i < VALUES; i++) p->offsets[i + 1] = 1;
+  token_begin(&r, p->offsets, 1);
+  for (int64_t at = 0; at < size; at += 4001) {
+    int64_t used = 0, n = min_i64(4001, size - at);
+    if (token_step(&r, ids + at, n, &used, p->offsets, 1, p->out, STREAM_ROOM) != TOKENS_DONE) return -1;
   }
-  free(starts);
-  free(ends);
-  return written;
+  return r.ids == VALUES && r.value == VALUES ? r.written : -1;
 }
 
 static void tokens_run(work *w) {
   EACH_PART(w, p) {
-    if (decode_tokens(&w->encoded->tokens, p, p->out, STREAM_ROOM) < 0) shared_store(&w->bad, 0);
+    token_reader r = {0};
+    if (decode_tokens(&w->encoded->tokens, r, (const uint8_t *)p->ids, 2 * VALUES, p) != p->n_words)
+      shared_store(&w->bad, 0);
   }
 }
 
@@ -294,14 +294,17 @@ static void token_encode_run(work *w) {
 
 /* Ids in nine bits, then as varints of their places in a table. */
 static void token_ids_run(work *w) {
+  const token_table *t = &w->encoded->tokens;
   EACH_PART(w, p) {
-    uint16_t *ids = (uint16_t *)(void *)p->out, *places = ids + VALUES;
+    uint16_t places[TOKENS];
+    token_reader packed = {.representation = IDS_BITS, .width = 9};
+    token_reader mapped = {.representation = IDS_REMAP, .table = (const uint8_t *)places, .n_table = TOKENS};
     int64_t size = ceil_div(9 * (int64_t)VALUES, 8);
     for (int64_t i = 0; i < TOKENS; i++) places[i] = (uint16_t)(TOKENS - 1 - i);
-    if (!bits_encode(p->ids, VALUES, 9, p->stream)) shared_store(&w->bad, 0);
-    bits_decode(p->stream, size, 9, ids, 0, VALUES);
-    size = remap_encode(ids, VALUES, places, p->stream, STREAM_ROOM);
-    if (remap_decode(p->stream, size, (const uint8_t *)places, TOKENS, ids, VALUES)) shared_store(&w->bad, 0);
+    if (!bits_encode(p->ids, VALUES, 9, p->stream) || decode_tokens(t, packed, p->stream, size, p) != p->n_words)
+      shared_store(&w->bad, 0);
+    size = remap_encode(p->ids, VALUES, places, p->stream, STREAM_ROOM);
+    if (decode_tokens(t, mapped, p->stream, size, p) != p->n_words) shared_store(&w->bad, 0);
   }
 }
 
@@ -550,14 +553,6 @@ static int wrong_pieces(const work *w) {
       at += length;
     }
     if (at != p->n_text || p->result[0] == at || p->result[1]) return 1;
-  }
-  return 0;
-}
-
-static int wrong_ids(const work *w) {
-  for (int i = 0; i < PARTS; i++) {
-    const part *p = &w->encoded->parts[i];
-    if (memcmp(p->out, p->ids, VALUES * 2)) return 1;
   }
   return 0;
 }

@@ -217,20 +217,6 @@ def token_cases() -> list[Case]:
     everything = np.arange(65536).astype(np.uint16)
     return [
         Case(
-            "lengths",
-            lambda out, escapes, threads=1: table.lengths(ids, starts, blocks, 99, out, escapes, threads),
-            {"out": lengths, "escapes": lengths},
-            True,
-        ),
-        Case(
-            "copy",
-            lambda out, threads=1: table.copy(
-                ids, starts, blocks, starts, u8(0), ints(0, 0, 0), out, threads
-            ),
-            {"out": u8(4)},
-            True,
-        ),
-        Case(
             "encode",
             lambda ids, escapes, counts, a, b, threads=1: model.encode(
                 starts, text, blocks, ids, escapes, counts, a, b, True, threads
@@ -239,17 +225,7 @@ def token_cases() -> list[Case]:
             True,
             longer={"ids", "escapes"},
         ),
-        Case(
-            "bits", lambda out, threads=1: tokens.bits_decode(bytes(6), 12, out, threads), {"out": ids}, True
-        ),
         Case("bits encode", lambda out: tokens.bits_encode(ids, 12, out), {"out": u8(6)}),
-        Case("boundaries", lambda out: tokens.boundaries_decode(u8(8), 0, 0, out), {"out": ints(0, 0, 0)}),
-        Case(
-            "remap",
-            lambda out: tokens.remap_decode(bytes(4), bytes(2), out),
-            {"out": ids},
-            any_length={"out"},
-        ),
         Case(
             "remap encode",
             lambda out: tokens.remap_encode(ids, everything, out),
@@ -443,10 +419,11 @@ def test_nothing_to_do_is_done():
                        threads=threads)  # fmt: skip
         assert column_codec.encode_columns([], threads=threads) == []
         assert column_codec.decode_columns(b"", none, none, [], threads=threads) == (-1, 0)
-        table = tokens.TokenTable(ints(0), empty, 0)
-        assert table.lengths(np.empty(0, np.uint16), ints(0), ints(0), 0, none, none, threads) == -1
-        assert table.copy(np.empty(0, np.uint16), ints(0), ints(0), ints(0), empty, ints(0), empty, threads)
-        tokens.bits_decode(empty, 3, np.empty(0, np.uint16), threads)
+    reader = tokens.TokenReader(tokens.TokenTable(ints(0), empty, 0), 0, empty, 0, 0, 0, 0)
+    reader.put_escapes(empty, 0)
+    reader.begin(ints(0), 0)
+    assert reader.feed(empty, ints(0)) == 0
+    assert bytes(reader.take()) == b""
     assert column_codec.decode(column_codec.encode(none), none) == 0
     assert decode.delta(b"", empty, 8) == 0
     assert decode.PackedReader(8, 1, empty).feed(b"") == -1
@@ -468,8 +445,7 @@ def test_nothing_to_do_is_done():
     encode.put_entries(ints(0), empty, n0, empty)
     assert encode.affixes(ints(0), empty) == (0, 0)
     assert encode.lzw(empty, u8(16)) == 3
-    assert tokens.boundaries_decode(empty, 0, 0, ints(0)) == 0
-    assert tokens.remap_decode(empty, empty, np.empty(0, np.uint16)) == 0
+    assert tokens.token_counts(np.empty(0, np.uint32), 0, 0) == 0
     assert tokens.remap_encode(np.empty(0, np.uint16), np.zeros(65536, np.uint16), empty) == 0
     assert records.walk_records(empty, 0, 8, 0, none, none) == (0, 0)
     assert message_log.walk(empty, 0, 0, none, none, none) == (0, 0, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import tempfile
 import warnings
 from collections.abc import Iterator
 from functools import cache
@@ -19,6 +20,7 @@ from .target import (
     MAX_DECODED_BYTES,
     MAX_ROWS,
     Target,
+    memory_folder,
     read_file,
     sample,
     verify_file,
@@ -58,14 +60,14 @@ def _columns_files() -> tuple[bytes, ...]:
         written(
             "a.abcd",
             {"t": sample(9)["t"], "s": sample(9)["s"]},
-            tokenizers={"t": _tokenizer(), "s": _tokenizer()},
+            tokenizers={"t": small_tokenizer(), "s": small_tokenizer()},
         )
     )
     return tuple(files)
 
 
 @cache
-def _tokenizer() -> Any:
+def small_tokenizer() -> Any:
     from colstore_io.formats.columns.tokenizer import BYTE_CHARACTERS, Tokenizer, default_registry
 
     vocabulary = [*BYTE_CHARACTERS, "ro", "row", "xx", "<s>"]
@@ -178,13 +180,63 @@ def _chunk_streams(file: bytes) -> Iterator[bytes]:
             yield _PLACES.pack(kind, encoding, rows, nulls) + stream
 
 
-def _tokenized_stream(data: bytes) -> None:
-    from colstore_io.formats.columns.tokenized import decode_tokenized
+def _opened_by_path(data: bytes) -> None:
+    """A file opened by one call is what the long road sees; what that refuses is not opened."""
+    from colstore_io.formats import READ_DEFAULTS
+    from colstore_io.formats.columns import FORMAT
+    from colstore_io.formats.columns.opened import open_local
+    from colstore_io.storage import LocalOptions, open_file
 
-    if len(data) >= 2:
-        decode_tokenized(
-            memoryview(data)[2:], _tokenizer(), int.from_bytes(data[:2], "little"), max_bytes=1 << 22
-        )
+    with tempfile.NamedTemporaryFile(dir=memory_folder(), suffix=".abcd") as file:
+        file.write(data)
+        file.flush()
+        found = open_local(file.name, file.name, READ_DEFAULTS, LocalOptions())
+    if found is None:
+        return
+    try:
+        (meta,) = FORMAT.read_metadata([open_file(data)[0]], [memoryview(data)])
+    except ColstoreError as exc:
+        raise AssertionError(f"opened, but {exc}") from None
+    assert found.schema == meta.schema
+    assert found.n_rows == meta.n_rows
+    opened, own = found.settle()
+    opened.close()
+    assert own.decoder is not None
+    assert meta.decoder is not None
+    assert own.fingerprint == meta.fingerprint
+    assert own.body_start.tolist() == meta.body_start.tolist()
+    assert own.decoder.start.tolist() == meta.decoder.start.tolist()  # type: ignore[attr-defined]
+    assert own.decoder.chunks.tobytes() == meta.decoder.chunks.tobytes()  # type: ignore[attr-defined]
+
+
+def _tokenized_stream(data: bytes) -> None:
+    """As one block, and in blocks of a few bytes: the verdict and the values must be the same."""
+    from colstore_io.formats.columns.detokenize import HEADER_BYTES, TokenizedReader, decode_tokenized
+
+    if len(data) < 2:
+        return
+    stream, n = memoryview(data)[2:], int.from_bytes(data[:2], "little")
+
+    def in_blocks(size: int) -> tuple[Any, Any]:
+        reader = TokenizedReader(
+            bytes(stream[:HEADER_BYTES]), len(stream), small_tokenizer(), n, max_bytes=1 << 22,
+            offsets=lambda wide: np.empty(n + 1, np.int64 if wide else np.int32),
+        )  # fmt: skip
+        starts = range(0, len(stream), size)
+        for number in reader.order(starts):
+            reader.feed(stream[starts[number] : starts[number] + size], starts[number])
+        found = reader.finish()
+        return reader.offsets.tolist(), bytes(found)
+
+    try:
+        offsets, found = decode_tokenized(stream, small_tokenizer(), n, max_bytes=1 << 22)
+    except ColstoreError:
+        try:
+            in_blocks(1 + len(data) % 13)
+        except ColstoreError:
+            raise
+        raise AssertionError("blocks are read, the whole is refused") from None
+    assert in_blocks(1 + len(data) % 13) == (offsets.tolist(), bytes(found))
 
 
 def _tokenized_streams() -> list[bytes]:
@@ -195,7 +247,7 @@ def _tokenized_streams() -> list[bytes]:
     text = np.frombuffer(b"".join(values), np.uint8)
     return [
         len(values).to_bytes(2, "little")
-        + encode_tokenized(offsets, text, _tokenizer(), representation, boundary)
+        + encode_tokenized(offsets, text, small_tokenizer(), representation, boundary)
         for representation in REPRESENTATIONS
         for boundary in BOUNDARIES
     ]
@@ -228,7 +280,7 @@ def _round_trip(tokenizer: Any, values: list[bytes]) -> None:
 
 def _tokenize(data: bytes) -> None:
     """Any bytes are text of a sound tokenizer; zeros separate values."""
-    _round_trip(_tokenizer(), data.split(b"\0"))
+    _round_trip(small_tokenizer(), data.split(b"\0"))
 
 
 def _texts_to_tokenize() -> list[bytes]:
@@ -255,7 +307,7 @@ def _tokenizer_documents() -> list[bytes]:
         "pre_tokenizer": {"type": "ByteLevel"},
         "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ba": 2, "ab": 3}, "merges": ["b a"]},
     }
-    return [json.dumps(small).encode() + b"\0abba c", _tokenizer().data + b"\0row xx <s>"]
+    return [json.dumps(small).encode() + b"\0abba c", small_tokenizer().data + b"\0row xx <s>"]
 
 
 def _lzw(data: bytes) -> None:
@@ -274,6 +326,7 @@ def _lzw_streams() -> list[bytes]:
 
 TARGETS: dict[str, Target] = {
     "columns": Target(read_file, lambda: list(_columns_files()), cost=20),
+    "columns_path": Target(_opened_by_path, lambda: list(_columns_files())),
     "columns_verify": Target(verify_file, lambda: list(_columns_files()), cost=20),
     "gob_footer": Target(_gob_footer, _footers),
     "stream": Target(_stream, _streams),

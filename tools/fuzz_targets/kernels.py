@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from colstore_io.kernels import decode, message_log, records, tokens
 
+from .columns import small_tokenizer
 from .target import (
     Target,
 )
+
+
+def _read_ids(representation: int, width: int, stream: Any, table: Any, places: Any) -> None:
+    """One value, or one for each place, of all the ids that there can be."""
+    tokenizer, n = small_tokenizer(), len(places) - 1
+    n_ids = len(stream) * 8 // max(1, width)
+    reader = tokens.TokenReader(tokenizer.table, representation, table, n, n_ids, 0, 1 << 22)
+    places[:] = n_ids // max(1, n)
+    reader.begin(places, width)
+    for at in range(0, len(stream), 7):
+        if reader.feed(stream[at : at + 7], places):
+            return
+    reader.take()
 
 
 def _kernel_calls(data: bytes) -> None:
@@ -22,7 +37,7 @@ def _kernel_calls(data: bytes) -> None:
     which, width, (n, limit) = data[0] % 12, data[0] >> 4, struct.unpack_from("<HH", data, 1)
     n %= 4096
     stream = np.frombuffer(data, np.uint8)[5:]
-    numbers, ids = np.empty(n, np.uint32), np.empty(n, np.uint16)
+    numbers = np.empty(n, np.uint32)
     places, text = np.empty(n + 1, np.int64), np.empty(limit, np.uint8)
     calls: tuple[Callable[[], object], ...] = (
         lambda: decode.PackedReader(2 * width + 1, limit, numbers.view(np.uint8)).feed(stream),
@@ -32,9 +47,9 @@ def _kernel_calls(data: bytes) -> None:
         lambda: decode.PlainReader(places.astype(np.int32), text).feed(stream),
         lambda: decode.offset_table(stream[: 4 * n], limit, places),
         lambda: decode.first_not_utf8(stream, np.array([0, len(stream)])),
-        lambda: tokens.bits_decode(stream, width % 16 + 1, ids, 1),
-        lambda: tokens.remap_decode(stream, stream[: 2 * width], ids),
-        lambda: tokens.boundaries_decode(stream, width % 3, limit, np.empty(len(stream) // 4 + 1, np.int64)),
+        lambda: _read_ids(2, width + 1, stream, stream[:0], places),
+        lambda: _read_ids(1, 0, stream, stream[: 2 * width], places),
+        lambda: tokens.token_counts(stream[: len(stream) // 4 * 4].copy().view(np.uint32), width % 3, limit),
         lambda: records.walk_records(stream, 0, width, len(stream), places, places.copy()),
         lambda: message_log.walk(stream, 0, 0, places, places.copy(), places.copy()),
     )

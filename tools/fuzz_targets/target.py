@@ -86,12 +86,12 @@ def read_file(data: bytes) -> None:
 
 
 def verify_file(data: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=_folder(), suffix=".data") as file:
+    with tempfile.NamedTemporaryFile(dir=memory_folder(), suffix=".data") as file:
         file.write(data)
         file.flush()
         cs.verify(file.name)
 
 
 @cache
-def _folder() -> str | None:
+def memory_folder() -> str | None:
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

@@ -17,6 +17,9 @@ from .tags import CHUNK_HEADER_BYTES, PLAIN_WIDTH, READABLE, Codec, Encoding, Ty
 __all__ = ["Chunk", "ChunkFacts", "Place", "parse_chunk"]
 
 _HEADER = struct.Struct("<BBIIII")
+_FEW_BLOCKS = 8
+_ENCODINGS = {int(tag): tag for tag in Encoding}
+_CODECS = {int(tag): tag for tag in Codec}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,21 +117,33 @@ def parse_chunk(data: memoryview, facts: ChunkFacts, place: Place) -> Chunk:
             2,
         )
     encoding, codec = _tags(encoding_tag, codec_tag, facts, place)
-    table: NDArray[np.int64] = (
-        np.frombuffer(data, "<u4", 2 * n_blocks, CHUNK_HEADER_BYTES).reshape(-1, 2).astype(np.int64)
-    )
-    raw, stored = table[:, 0], table[:, 1]
-    if int(raw.sum()) != n_raw:
-        place.fail(f"the blocks hold {int(raw.sum())} raw bytes, the header says {n_raw}", 6)
-    if int(stored.sum()) > n_data:
-        place.fail(f"the blocks take {int(stored.sum())} bytes, the header says {n_data}", 10)
-    _check_blocks(raw, stored, codec, place)
+    raw, stored = _blocks(data, n_blocks, codec, place)
+    if sum(raw) != n_raw:
+        place.fail(f"the blocks hold {sum(raw)} raw bytes, the header says {n_raw}", 6)
+    if sum(stored) > n_data:
+        place.fail(f"the blocks take {sum(stored)} bytes, the header says {n_data}", 10)
     _check_raw_length(n_raw, encoding, facts, place)
     bitmap = _bitmap(data[start : start + n_bitmap], facts, place, start)
     begin = start + n_bitmap
-    return Chunk(
-        encoding, codec, bitmap, n_raw, data[begin : begin + n_data], raw.tolist(), stored.tolist(), begin
+    return Chunk(encoding, codec, bitmap, n_raw, data[begin : begin + n_data], raw, stored, begin)
+
+
+def _blocks(data: memoryview, n: int, codec: Codec, place: Place) -> tuple[list[int], list[int]]:
+    """Read and check the table of `n` blocks, which is there: their lengths before and after compression."""
+    if n <= _FEW_BLOCKS:  # most chunks of small tables: no array is worth its making
+        pairs = struct.unpack_from(f"<{2 * n}I", data, CHUNK_HEADER_BYTES)
+        raw, stored = list(pairs[::2]), list(pairs[1::2])
+        most = expansion(codec) if codec is not Codec.NONE else 0
+        for at in range(n):
+            sound = stored[at] > 0 and raw[at] <= most * stored[at] if most else raw[at] == stored[at]
+            if not sound:
+                _check_blocks(np.array(raw), np.array(stored), codec, place)
+        return raw, stored
+    table: NDArray[np.int64] = (
+        np.frombuffer(data, "<u4", 2 * n, CHUNK_HEADER_BYTES).reshape(-1, 2).astype(np.int64)
     )
+    _check_blocks(table[:, 0], table[:, 1], codec, place)
+    return table[:, 0].tolist(), table[:, 1].tolist()
 
 
 def _tags(encoding: int, codec: int, facts: ChunkFacts, place: Place) -> tuple[Encoding, Codec]:
@@ -137,16 +152,15 @@ def _tags(encoding: int, codec: int, facts: ChunkFacts, place: Place) -> tuple[E
             f"encoding {encoding} and codec {codec}, but the footer says {facts.encoding} and {facts.codec}",
             0,
         )
-    try:
-        known = Encoding(encoding)
-    except ValueError:
+    known = _ENCODINGS.get(encoding)
+    if known is None:
         place.fail(f"encoding {encoding} is unknown; encodings are 1 to 7", 0)
     if known not in READABLE[facts.type]:
         place.fail(f"encoding {known.name} does not suit a column of type {facts.type.name}", 0)
-    try:
-        return known, Codec(codec)
-    except ValueError:
+    used = _CODECS.get(codec)
+    if used is None:
         place.fail(f"codec {codec} is unknown; codecs are 0 to 5", 1)
+    return known, used
 
 
 def _check_blocks(raw: NDArray[np.int64], stored: NDArray[np.int64], codec: Codec, place: Place) -> None:

@@ -1,7 +1,7 @@
 """Sinks of text and bytes: Plain, OffsetBytes, Affix, Dict, Tokenized (columns.md 6.1 and 6.4 to 6.7).
 
 Offsets and bytes go straight to their place in the result. A read holds nothing besides but the blocks in work; of Dict
-the dictionary, of Affix a prefix and a suffix, of Tokenized the stream with what `decode_tokenized` takes.
+the dictionary, of Affix a prefix and a suffix, of Tokenized the table of ids and a quarter of the result at most.
 """
 
 from __future__ import annotations
@@ -17,11 +17,18 @@ from ...kernels import decode as kernel
 from .. import DecodedColumn
 from .chunk import Chunk, ChunkFacts, Place
 from .dictionary import Dictionary
-from .sinks import Regions, Request, Sink
-from .tags import Codec, Type
-from .variable import VariableValues, dictionary_column, entries_are_utf8, offset_type, variable_column
+from .sinks import Regions, Request, Sink, stream_prefix
+from .tags import Encoding, Type
+from .variable import (
+    INT32_MAX,
+    VariableValues,
+    dictionary_column,
+    entries_are_utf8,
+    offset_type,
+    variable_column,
+)
 
-__all__ = ["Affix", "DictVariable", "OffsetBytes", "PlainVariable", "Tokenized"]
+__all__ = ["Affix", "DictVariable", "OffsetBytes", "PlainVariable", "Tokenized", "encoded_bytes"]
 
 _WORD = 4
 
@@ -53,6 +60,32 @@ class _Variable(Sink):
         self.place.fail(
             f"the values have more than {self.facts.max_decoded_bytes} bytes together (max_decoded_bytes)"
         )
+
+
+_LONG_AFFIX = 1 << 16
+
+
+def encoded_bytes(chunk: Chunk, n_values: int, place: Place) -> int | None:
+    """Return how many bytes the values of a chunk have, None where that takes more than a look at its beginning."""
+    if chunk.encoding is Encoding.PLAIN:
+        return chunk.raw_length - _WORD * n_values
+    if chunk.encoding is Encoding.OFFSET_BYTES:
+        return chunk.raw_length - _WORD * (1 + n_values)
+    if chunk.encoding is not Encoding.AFFIX or chunk.raw_length < 2 * _WORD:
+        return None
+    n_prefix = int.from_bytes(stream_prefix(chunk, _WORD, place)[:_WORD], "little")
+    if n_prefix > _LONG_AFFIX or chunk.raw_length < 2 * _WORD + n_prefix:
+        return None
+    at = _WORD + n_prefix
+    n_suffix = int.from_bytes(stream_prefix(chunk, at + _WORD, place)[at : at + _WORD], "little")
+    return (
+        chunk.raw_length
+        - 2 * _WORD
+        - n_prefix
+        - n_suffix
+        - _WORD * n_values
+        + n_values * (n_prefix + n_suffix)
+    )
 
 
 class PlainVariable(_Variable):
@@ -243,42 +276,48 @@ class DictVariable(_Variable):
 
 
 class Tokenized(_Variable):
-    """Token ids (6.7). Escapes are the last of the stream, so all of it must be there."""
+    """Token ids (6.7). The size of the result is told by its last id, so its memory grows: it is never the caller's."""
 
     def __init__(self, chunk: Chunk, facts: ChunkFacts, request: Request, place: Place) -> None:
         super().__init__(chunk, facts, request, place)
-        # Not compressed it is looked at where it is.
-        self.stream: Any = b""
-        self.regions = Regions([])
-        if chunk.codec is not Codec.NONE:
-            memory = np.empty(chunk.raw_length, np.uint8)
-            self.stream, self.regions = memory, Regions([(0, memory)])
-
-    def target(self, at: int, n: int) -> NDArray[np.uint8] | None:
-        return self.regions.target(at, n)
-
-    def feed(self, raw: Any, at: int) -> None:
-        if self.chunk.codec is Codec.NONE:
-            self.stream = raw
-        else:
-            self.regions.put(raw, at)
-
-    def finish(self) -> DecodedColumn:
-        if self.request.tokenizer is None:
-            self.place.fail("the chunk is tokenized, but its column names no tokenizer")
-        from .tokenized import decode_tokenized
+        if request.tokenizer is None:
+            place.fail("the chunk is tokenized, but its column names no tokenizer")
+        from .detokenize import HEADER_BYTES, TokenizedReader
 
         try:
-            offsets, self.data = decode_tokenized(
-                np.frombuffer(self.stream, np.uint8).data,
-                self.request.tokenizer,
-                self.facts.n_values,
-                max_bytes=self.facts.max_decoded_bytes,
+            self.reader = TokenizedReader(
+                stream_prefix(chunk, HEADER_BYTES, place),
+                chunk.raw_length,
+                request.tokenizer,
+                facts.n_values,
+                max_bytes=facts.max_decoded_bytes,
+                offsets=self._make_offsets,
+                grown=None if request.room is None else request.room.grown,
             )
         except FormatError as exc:
+            place.fail(exc.message)
+
+    def _make_offsets(self, wide: bool) -> NDArray[Any]:
+        self.offsets = self.request.offsets(self.facts.n_rows, INT32_MAX + 1 if wide else 0)
+        return self.dense
+
+    def order(self, starts: Sequence[int]) -> list[int]:
+        return self.reader.order(starts)
+
+    def target(self, at: int, n: int) -> NDArray[np.uint8] | None:
+        return self.reader.target(at, n)
+
+    def feed(self, raw: Any, at: int) -> None:
+        try:
+            self.reader.feed(raw, at)
+        except FormatError as exc:
             self.place.fail(exc.message)
-        self.stream = b""
-        self.regions = Regions([])
-        self.offsets = self.request.offsets(self.facts.n_rows, len(self.data))
-        self.dense[:] = offsets
+
+    def finish(self) -> DecodedColumn:
+        reader = self.reader
+        del self.reader  # which knows this object
+        try:
+            self.data = reader.finish()
+        except FormatError as exc:
+            self.place.fail(exc.message)
         return self.column()

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import FormatError
-from .. import Allocate, DecodedColumn, ReadOptions, ReadyChunk
+from .. import Allocate, DecodedColumn, ReadOptions, ReadyChunk, ValueRoom
 from .chunk import Chunk, ChunkFacts, Place, parse_chunk
 from .decode import ColumnWork, Request
 from .decode_fixed import plain_view
+from .decode_variable import encoded_bytes
 from .fixed_blocks import fixed_blocks
 from .footer import CHUNK_RECORD, Footer, fingerprint_of
 from .pipeline import WORTHWHILE_BYTES, run
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["ColumnsDecoder", "decoder_of"]
 
 _OFFSET_BYTES = 4
+_TYPES = {int(kind): kind for kind in Type}
+_NULL_COUNT, _ENCODING, _CODEC = (
+    list(CHUNK_RECORD.names or ()).index(n) for n in ("null_count", "encoding", "codec")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,7 @@ class ColumnsDecoder:
         data: Sequence[memoryview],
         *,
         rows: tuple[int, int] | None = None,
-        out: Sequence[NDArray[Any] | None] | None = None,
+        out: Sequence[NDArray[Any] | ValueRoom | None] | None = None,
         threads: int = 1,
         dictionaries: Collection[int] = (),
         allocate: Allocate | None = None,
@@ -139,7 +144,7 @@ class ColumnsDecoder:
         data: Sequence[memoryview],
         *,
         rows: tuple[int, int] | None,
-        out: Sequence[NDArray[Any] | None] | None,
+        out: Sequence[NDArray[Any] | ValueRoom | None] | None,
         threads: int,
         dictionaries: Collection[int],
         allocate: Allocate | None,
@@ -153,10 +158,12 @@ class ColumnsDecoder:
             place = self.place(segment, column)
             facts = self.facts(segment, column)
             chunk = parse_chunk(memoryview(data[number]), facts, place)
+            given = None if out is None else out[number]
             request = Request(
                 start,
                 stop,
-                out=None if out is None else out[number],
+                out=given if isinstance(given, np.ndarray) else None,
+                room=None if isinstance(given, np.ndarray) else given,
                 dictionary=column in dictionaries,
                 text=self.options.errors == "strict",
                 allocate=allocate,
@@ -189,6 +196,16 @@ class ColumnsDecoder:
             plain_view(chunk, facts.type),
         )
 
+    def value_bytes(self, segment: int, column: int, data: memoryview) -> int | None:
+        """Return how many bytes the values of a column have; see `JoiningDecoder`."""
+        facts, place = self.facts(segment, column), self.place(segment, column)
+        try:
+            chunk = parse_chunk(data, facts, place)
+            size = encoded_bytes(chunk, facts.n_values, place)
+        except FormatError:
+            return None
+        return size if size is not None and 0 <= size <= facts.max_decoded_bytes else None
+
     def select(self, low: int, high: int, columns: Sequence[int]) -> ColumnsDecoder:
         """Return the decoder of segments [low, high) and `columns`; see `Decoder.select`."""
         chosen = np.asarray(columns, np.intp)
@@ -218,19 +235,21 @@ class ColumnsDecoder:
     def place(self, segment: int, column: int) -> Place:
         """Where a chunk is, for messages."""
         return Place(
-            self.path, self.first_group + segment, self.names[column], int(self.start[segment, column])
+            self.path, self.first_group + segment, self.names[column], self.start.item(segment, column)
         )
 
     def facts(self, segment: int, column: int) -> ChunkFacts:
         """What the footer says about a chunk."""
-        chunk = self.chunks[segment, column]
+        chunk = self.chunks.item(
+            segment, column
+        )  # a tuple at once: each field of a record would cost as much
         return ChunkFacts(
-            Type(int(self.types[column])),
-            bool(self.nullable[column]),
-            int(self.n_rows[segment]),
-            int(chunk["null_count"]),
-            int(chunk["encoding"]),
-            int(chunk["codec"]),
+            _TYPES[self.types.item(column)],
+            self.nullable.item(column),
+            self.n_rows.item(segment),
+            chunk[_NULL_COUNT],
+            chunk[_ENCODING],
+            chunk[_CODEC],
             self.options.max_decoded_bytes,
         )
 
@@ -247,8 +266,10 @@ class ColumnsDecoder:
         return sizes + (self.nullable & fixed)
 
     def _tokenizer(self, segment: int, column: int, chunk: Chunk, place: Place) -> Tokenizer | None:
+        if chunk.encoding is not Encoding.TOKENIZED:
+            return None
         number = int(self.chunks[segment, column]["tokenizer"])
-        if chunk.encoding is not Encoding.TOKENIZED or number == 0:
+        if number == 0:
             return None
         from .tokenizer import default_registry
 

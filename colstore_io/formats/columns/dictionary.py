@@ -126,8 +126,9 @@ class Dictionary:
         if not np.little_endian:
             bounds[:-1].byteswap(inplace=True)
         bounds[-1] = area
-        bad = np.flatnonzero(bounds[:-1] > bounds[1:])
-        if len(bad):
+        wrong = bounds[:-1] > bounds[1:]
+        if wrong.any():
+            bad = np.flatnonzero(wrong)
             self._place.fail(
                 f"the offset of entry {int(bad[0]) + 1} decreases or lies outside the {area} bytes of values"
             )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...errors import FormatError
 from ...fields import Field, Schema
-from ...kernels import decode as kernel
+from ...kernels import footers as kernel
 from .frame import Prologue
 from .gob import read_stream
 from .tags import CHUNK_HEADER_BYTES, NUMPY_TYPES, Type

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import FormatError
-from ...kernels import decode as kernel
+from ...kernels import footers as kernel
 
-__all__ = ["PREFIX", "Footprint", "TypeTables", "read_stream"]
+__all__ = ["PREFIX", "Footprint", "TypeTables", "read_stream", "usual_types"]
 
 PREFIX = bytes.fromhex(
     "2e7f03010106466f6f74657201ff800001020106536368656d6101ff8400010952"
@@ -383,3 +383,9 @@ def _usual_tables() -> TypeTables:
             return _compile(types, type_id, reader)
         types[-type_id] = _definition(_Reader(reader.data, start, stop, ("", 0)))
         reader.pos = stop
+
+
+@cache
+def usual_types() -> kernel.FooterTypes:
+    """Return what the kernel takes of the definitions in `PREFIX`."""
+    return _usual_tables().compiled

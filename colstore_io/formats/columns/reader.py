@@ -22,6 +22,7 @@ __all__ = [
     "ColumnsHeader",
     "HeaderColumn",
     "OpenedFooter",
+    "meta_of",
     "read_footers",
     "read_header",
     "read_metadata",
@@ -126,7 +127,7 @@ def read_metadata(
     for file, opened in zip(files, read_footers(files, heads, max_rows=chosen.max_rows), strict=True):
         if chosen.strict:
             _require_tokenizers(opened.prologue, file.spelling)
-        metas.append(_meta(file, opened, chosen, schemas))
+        metas.append(meta_of(file, opened, chosen, schemas))
     return metas
 
 
@@ -152,9 +153,19 @@ def read_header(file: ByteFile, head: memoryview) -> ColumnsHeader:
     )
 
 
-def _meta(
+def meta_of(
     file: ByteFile, opened: OpenedFooter, options: ReadOptions, schemas: dict[Any, Schema]
 ) -> ShardMeta:
+    """Return what one file holds.
+
+    Parameters
+    ----------
+    file : ByteFile
+    opened : OpenedFooter
+    options : ReadOptions
+    schemas : dict
+        Schemas that were made before, by their columns; added to.
+    """
     footer, prologue = opened.footer, opened.prologue
     text = options.errors == "strict"
     key = (footer.names, footer.types.tobytes(), footer.nullable.tobytes())

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import buffers
-from .. import Allocate, DecodedColumn
+from .. import Allocate, DecodedColumn, ValueRoom
 from .chunk import Chunk, ChunkFacts, Place
 from .decompress import prefix
 from .tags import Codec
@@ -44,9 +44,11 @@ class Request:
     allocate : callable or None
     tokenizer : Tokenizer or None
         The one that the column names.
+    room : ValueRoom or None
+        Where all values of variable length go.
     """
 
-    __slots__ = ("allocate", "dictionary", "out", "start", "stop", "text", "tokenizer")
+    __slots__ = ("allocate", "dictionary", "out", "room", "start", "stop", "text", "tokenizer")
 
     def __init__(
         self,
@@ -58,26 +60,35 @@ class Request:
         text: bool = True,
         allocate: Allocate | None = None,
         tokenizer: Tokenizer | None = None,
+        room: ValueRoom | None = None,
     ) -> None:
         self.start, self.stop = start, stop
         self.out, self.dictionary, self.text = out, dictionary, text
         self.allocate = allocate
         self.tokenizer = tokenizer
+        self.room = room
 
     @property
     def n_rows(self) -> int:
         return self.stop - self.start
 
     def bytes(self, count: int) -> NDArray[np.uint8]:
-        """Return memory for a result."""
+        """Return memory for the bytes of all values."""
+        if self.room is not None:
+            return self.room.bytes(count)
+        return self._memory(count)
+
+    def _memory(self, count: int) -> NDArray[np.uint8]:
         if self.allocate is not None:
             return self.allocate(count)
         return buffers.empty(count, np.dtype(np.uint8))
 
     def offsets(self, n_values: int, size: int) -> NDArray[Any]:
         """Return places for the offsets of values that have `size` bytes together."""
+        if self.room is not None:
+            return self.room.offsets(size)
         dtype = offset_type(size)
-        return self.bytes(dtype.itemsize * (n_values + 1)).view(dtype)
+        return self._memory(dtype.itemsize * (n_values + 1)).view(dtype)
 
 
 class Sink(ABC):

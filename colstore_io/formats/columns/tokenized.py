@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import threads
-from ...errors import FormatError
 from ...kernels import tokens as kernels
+from .detokenize import decode_tokenized
 from .tokenizer import Tokenizer
 
 __all__ = [
@@ -42,129 +42,6 @@ _HEADER = struct.Struct("<BBIIII")
 _LIMIT = (1 << 32) - 1
 _ENCODE_BLOCK = 1 << 20  # bytes of values for one thread at a time; a block warms a word cache of its own
 _ENCODE_WINDOW = 32 << 20  # bytes of values whose scratch memory (3 bytes each) exists at a time
-_DECODE_BLOCK = 1 << 16  # ids
-
-
-def decode_tokenized(
-    stream: memoryview | bytes, tokenizer: Tokenizer, n_expected: int, *, max_bytes: int
-) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Decode the stream of one chunk (columns.md 6.7 with the strict rules of 12.2).
-
-    Parameters
-    ----------
-    stream : memoryview or bytes
-        The whole encoded stream, decompressed.
-    tokenizer : Tokenizer
-        The one that the column names.
-    n_expected : int
-        Number of values that the chunk must have: rows less nulls.
-    max_bytes : int
-        Bytes that the values may have together.
-
-    Returns
-    -------
-    offsets : ndarray of int64, shape (n_expected + 1,)
-    data : ndarray of uint8
-        New arrays.
-
-    Raises
-    ------
-    FormatError
-        Without a place: if the stream breaks a rule, or its values have more than `max_bytes` bytes.
-
-    Notes
-    -----
-    Memory besides the result: 8 bytes per value, and 2 bytes per id, of which there are at most eight per byte of
-    the stream. A first offset above 0 is refused, as ids before it would belong to no value. Varints may be longer than
-    they need to be. The bits that pad the last byte are not looked at.
-    """
-    source = np.frombuffer(stream, np.uint8)
-    size = len(source)
-    if size < _HEADER.size:
-        raise FormatError(f"tokenized stream of {size} bytes is shorter than its header of {_HEADER.size}")
-    representation, boundary, n_values, n_ids, n_escapes, n_table = _HEADER.unpack_from(source.data)
-    if representation >= len(REPRESENTATIONS) or boundary >= len(BOUNDARIES):
-        raise FormatError(
-            f"unknown layout of a tokenized stream: representation {representation}, boundary {boundary}"
-        )
-    if n_values != n_expected:
-        raise FormatError(f"tokenized stream has {n_values} values, expected {n_expected}")
-    table_end = _HEADER.size + 2 * n_table
-    ids_start = table_end + 4 * n_values
-    ids_stop = size - n_escapes
-    if ids_start > ids_stop:
-        raise FormatError(
-            f"tokenized stream of {size} bytes cannot hold {n_table} table entries, {n_values} values and "
-            f"{n_escapes} escape bytes"
-        )
-    table = source[_HEADER.size : table_end]
-    id_bytes = source[ids_start:ids_stop]
-    width = _check_ids(representation, n_ids, id_bytes, table)  # before anything of their number is made
-    starts = np.empty(n_values + 1, np.int64)
-    code = kernels.boundaries_decode(source[table_end:ids_start], boundary, n_ids, starts)
-    if code:
-        problem = (
-            f"do not add up to its {n_ids} ids",
-            "decrease, or are negative",
-            "leave ids before the first value",
-        )[code - 1]
-        raise FormatError(f"boundaries of the tokenized stream {problem}")
-    if representation == 2 and width == 0:
-        return _decode_zeros(starts, tokenizer, n_ids, n_escapes, max_bytes)
-    ids = _decode_ids(representation, n_ids, id_bytes, table, width)
-    return _decode_values(ids, starts, tokenizer, source[ids_stop:], max_bytes)
-
-
-def _check_ids(representation: int, n_ids: int, id_bytes: NDArray[np.uint8], table: NDArray[np.uint8]) -> int:
-    """Check that the id stream is as long as `n_ids` ids need; return the width of one in bits, 0 for remap."""
-    there = len(id_bytes)
-    width = 16
-    if representation == 1:
-        if there < n_ids:
-            raise FormatError(f"id stream of {there} bytes cannot hold {n_ids} ids")
-        return 0
-    if representation == 2:
-        width = int(table.view("<u2").max()).bit_length() if len(table) else 0
-    needed = -(-n_ids * width // 8)
-    if there != needed:
-        raise FormatError(f"id stream has {there} bytes, but {n_ids} ids of {width} bits need {needed}")
-    return width
-
-
-def _decode_ids(
-    representation: int, n_ids: int, id_bytes: NDArray[np.uint8], table: NDArray[np.uint8], width: int
-) -> NDArray[np.uint16]:
-    if representation == 0:
-        ids = id_bytes.view(np.uint16)
-        return ids if ids.flags.aligned else ids.copy()
-    ids = np.empty(n_ids, np.uint16)
-    if representation == 2:
-        with threads.lease(threads.wanted_threads(2 * n_ids, 0)) as granted:
-            kernels.bits_decode(id_bytes, width, ids, granted)
-        return ids
-    code = kernels.remap_decode(id_bytes, table, ids)
-    if code:
-        problem = ("ends too early", "has a position outside its table", "goes on after its last id")[
-            code - 1
-        ]
-        raise FormatError(f"id stream {problem}")
-    return ids
-
-
-def _too_large(max_bytes: int) -> FormatError:
-    return FormatError(f"tokenized values have more than {max_bytes} bytes together, the limit of this read")
-
-
-def _decode_zeros(
-    starts: NDArray[np.int64], tokenizer: Tokenizer, n_ids: int, n_escapes: int, max_bytes: int
-) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Decode ids of no bits: all are 0, and there may be any number of them, so none is made."""
-    if n_escapes:
-        raise FormatError(f"{n_escapes} escape bytes of the tokenized stream are left over")
-    token = tokenizer.token_bytes[0]  # the escape id is never 0
-    if n_ids * len(token) > max_bytes:
-        raise _too_large(max_bytes)
-    return starts * len(token), np.frombuffer(bytearray(token) * n_ids, np.uint8)
 
 
 def _blocks(ends: NDArray[np.int64], target: int) -> NDArray[np.int64]:
@@ -178,38 +55,6 @@ def _blocks(ends: NDArray[np.int64], target: int) -> NDArray[np.int64]:
     total = int(ends[-1])
     cuts = np.searchsorted(ends[:-1], np.arange(target, total, target, dtype=np.int64), side="left")
     return np.unique(np.concatenate([[0], cuts, [len(ends) - 1]])).astype(np.int64)
-
-
-def _decode_values(
-    ids: NDArray[np.uint16],
-    starts: NDArray[np.int64],
-    tokenizer: Tokenizer,
-    escapes: NDArray[np.uint8],
-    max_bytes: int,
-) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Return the bytes of the values: one pass for their lengths, one that copies."""
-    table = tokenizer.table
-    n = len(starts) - 1
-    max_bytes = min(max(max_bytes, 0), 1 << 48)
-    blocks = _blocks(starts, _DECODE_BLOCK)
-    offsets = np.zeros(n + 1, np.int64)
-    escape_starts = np.zeros(len(blocks), np.int64)
-    with threads.lease(threads.wanted_threads(4 * len(ids), 0)) as granted:
-        bad = table.lengths(ids, starts, blocks, max_bytes, offsets[1:], escape_starts[1:], granted)
-        if bad >= 0:
-            raise FormatError(
-                f"token id {ids[bad]} is neither in the vocabulary of {table.n_tokens} tokens nor the escape id"
-            )
-        np.cumsum(offsets, out=offsets)
-        if bad != -1 or offsets[-1] > max_bytes:
-            raise _too_large(max_bytes)
-        np.cumsum(escape_starts, out=escape_starts)
-        if escape_starts[-1] != len(escapes):
-            raise FormatError(f"{escape_starts[-1]} ids take an escape byte, but there are {len(escapes)}")
-        data = np.empty(int(offsets[-1]), np.uint8)
-        if not table.copy(ids, starts, blocks, offsets, escapes, escape_starts, data, granted):
-            raise FormatError("the tokenized stream changed while it was read")
-    return offsets, data
 
 
 @dataclass(frozen=True, slots=True, eq=False)

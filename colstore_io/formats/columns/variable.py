@@ -53,13 +53,13 @@ def variable_column(
 ) -> DecodedColumn:
     """Return the wanted rows as an Arrow array: ``string`` or ``binary``, ``large_`` where 32 bits do not reach.
 
+    Values that have a room (`Request.room`) stay there; it is told.
+
     Raises
     ------
     FormatError
         If the column is text, must be UTF-8 and is not, naming the first such row.
     """
-    import pyarrow as pa
-
     offsets, n_rows = values.offsets, facts.n_rows
     if bitmap is not None:
         kernel.spread_offsets(offsets, bitmap)
@@ -68,11 +68,18 @@ def variable_column(
         bad = kernel.first_not_utf8(values.data, offsets)
         if bad >= 0:
             _refuse_text(bad, values.data[offsets[bad] : offsets[bad + 1]].tobytes(), place)
+    null_count = facts.null_count if bitmap is not None else 0
+    if request.room is not None:
+        inverted = None if bitmap is None else np.bitwise_not(np.frombuffer(bitmap, np.uint8))
+        request.room.put(len(values.data), inverted, null_count, text)
+        return DecodedColumn()
+    import pyarrow as pa
+
     array = pa.Array.from_buffers(
         _arrow_type(text, wide=offsets.dtype.itemsize == 8),
         n_rows,
         [_validity(bitmap), _buffer(offsets), _buffer(values.data)],
-        null_count=facts.null_count if bitmap is not None else 0,
+        null_count=null_count,
     )
     return DecodedColumn(array=_rows(array, request, n_rows))
 

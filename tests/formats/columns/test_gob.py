@@ -13,7 +13,7 @@ from colstore_io.errors import FormatError
 from colstore_io.formats.columns.footer import parse_footer
 from colstore_io.formats.columns.frame import Prologue
 from colstore_io.formats.columns.gob import PREFIX, read_stream
-from colstore_io.kernels import decode
+from colstore_io.kernels import footers
 
 BOOL, INT, UINT, FLOAT, BYTES, STRING, COMPLEX, INTERFACE = range(1, 9)
 
@@ -233,7 +233,7 @@ def test_any_value_is_read_like_its_twin_reads_it(body):
     found = read_stream(memoryview(stream), path="f", base=0)
     one, other = (
         module.parse_footer(stream, found.start, found.stop, module.FooterTypes(*found.tables.arguments()))
-        for module in (decode, twins)
+        for module in (footers, twins)
     )
     assert one[:2] == other[:2]
     if one[0] == 0:
@@ -260,7 +260,7 @@ def test_chunks_are_placed_and_refused_like_by_the_twin(data):
         row["nulls"] = data.draw(st.sampled_from([0, 0, 0, 3, 9]))
     nullable = np.array(data.draw(st.lists(st.booleans(), min_size=n_columns, max_size=n_columns)), np.uint8)
     results = []
-    for module in (decode, twins):
+    for module in (footers, twins):
         out = np.zeros(3 * n_groups + len(chunks), np.int64)
         raw = (groups.tobytes(), chunks.tobytes())
         found = module.place_chunks(*raw, nullable, 5, 200, 1, 10, out)

@@ -146,44 +146,87 @@ def test_a_dictionary_of_many_blocks_is_held_once(tmp_path: Path) -> None:
         assert peak - kept.nbytes < 0.3 * entries + 2 * BLOCK + SMALL
 
 
-@pytest.mark.parametrize("representation", ["raw", "remap", "bits"])
-def test_token_ids_take_their_stream_and_some_words(tmp_path: Path, representation: str) -> None:
-    from colstore_io.formats.columns.encoder import ColumnsEncoder
-    from colstore_io.formats.columns.tokenizer import BYTE_CHARACTERS, Tokenizer, default_registry
-    from colstore_io.ingest.variable import ingest_columns
+def token_model(characters: list[str]) -> Any:
+    """Return a registered tokenizer whose other bytes are escapes."""
+    from colstore_io.formats.columns.tokenizer import Tokenizer, default_registry
 
     document = {
         "pre_tokenizer": {"type": "ByteLevel"},
         "model": {
             "type": "BPE",
-            "vocab": {token: number for number, token in enumerate([*BYTE_CHARACTERS, "ab", "cd"])},
+            "vocab": {token: number for number, token in enumerate([*characters, "ab", "cd"])},
             "merges": ["a b", "c d"],
         },
     }
     tokenizer = Tokenizer.from_bytes(json.dumps(document).encode())
     try:
-        tokenizer = default_registry.get(tokenizer.digest)
+        return default_registry.get(tokenizer.digest)
     except FormatError:
         default_registry.register(tokenizer)
-    batch = ingest_columns({"c": TEXT})
+        return tokenizer
+
+
+def store_tokenized(path: Path, column: Any, groups: int, *, escapes: bool = False, **options: Any) -> None:
+    from colstore_io.formats.columns.encoder import ColumnsEncoder
+    from colstore_io.formats.columns.tokenizer import BYTE_CHARACTERS
+    from colstore_io.ingest.variable import ingest_columns
+
+    model = token_model(["a", "b", "c", "d", "0", "1"] if escapes else list(BYTE_CHARACTERS))
+    table = pa.table({"c": column})
     encoder = ColumnsEncoder(
-        batch.schema,
-        compression="flate",
-        block_size=BLOCK,
-        tokenizers={"c": tokenizer},
-        tokenized_layout=(representation, "counts"),
+        ingest_columns(table).schema, block_size=BLOCK, tokenizers={"c": model}, **options
     )
+    parts: list[Any] = [encoder.begin()]
+    size = -(-table.num_rows // groups)
+    for first in range(0, table.num_rows, size):
+        parts += encoder.segment(ingest_columns(table.slice(first, size)).columns)
+    path.write_bytes(b"".join([*parts, encoder.finish()]))
+
+
+@pytest.mark.parametrize("escapes", [False, True])
+@pytest.mark.parametrize("codec", ["none", "flate", "lzw"])
+@pytest.mark.parametrize("boundary", ["counts", "offsets", "deltas"])
+@pytest.mark.parametrize("representation", ["raw", "remap", "bits"])
+def test_a_read_of_tokens_holds_its_result_and_two_blocks(
+    tmp_path: Path, representation: str, boundary: str, codec: str, escapes: bool
+) -> None:
+    column = with_nulls(TEXT) if escapes else TEXT
     path = tmp_path / "t.abcd"
-    path.write_bytes(b"".join([encoder.begin(), *encoder.segment(batch.columns), encoder.finish()]))
+    layout = (representation, boundary)
+    store_tokenized(path, column, 1, escapes=escapes, compression=codec, tokenized_layout=layout)
     with cs.open(path, max_workers=1) as table:
         want = table["c"].array()
-        assert want.equals(TEXT)
-        decoder = table.readable_source().plan.decoders[0]
-        ((offset, _),) = decoder.ranges(0, [0])
-        stream = int.from_bytes(path.read_bytes()[offset + 6 : offset + 10], "little")
-        ids = len(b"".join(value.as_py().encode() for value in TEXT))  # at most
+        assert want.equals(column)
         peak = peak_bytes(lambda: table["c"].array())
-        assert peak - want.nbytes < stream + 2 * ids + 16 * ROWS + SMALL
+        tables = 256 * (2 * want.nbytes // BLOCK)
+        # What is expected of the rest is two percent too much, and half a percent off at the beginning.
+        assert peak - want.nbytes < 3 * BLOCK + 60_000 + tables + 0.03 * want.nbytes
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("nulls", [False, True])
+@pytest.mark.parametrize("encoding", ["plain", "offset_bytes", "affix", "dict", "tokenized"])
+def test_text_of_several_row_groups_is_held_once(
+    tmp_path: Path, encoding: str, nulls: bool, mmap: bool
+) -> None:
+    column = with_nulls(TEXT) if nulls else TEXT
+    path = tmp_path / "t.abcd"
+    if encoding == "tokenized":
+        store_tokenized(path, column, 5, compression="flate")
+    else:
+        column = column.cast(pa.binary()) if encoding == "offset_bytes" else column
+        options = {"encoding": encoding, "compression": "flate", "block_size": BLOCK}
+        cs.store({"c": column}, path, row_group_size=ROWS // 5, **options)
+    with cs.open(path, max_workers=1, mmap=mmap) as table:
+        assert table.n_records == 5
+        want = table["c"].array()
+        assert want.equals(column)
+        peak = peak_bytes(lambda: table["c"].array())
+        tables = 256 * (2 * want.nbytes // BLOCK)
+        grown = 0.03 * want.nbytes if encoding in ("dict", "tokenized") or not mmap else 0
+        moved = 3 * (1 << 16) * 4  # offsets of one step
+        fetched = 0 if mmap else path.stat().st_size
+        assert peak - want.nbytes < 3 * BLOCK + 60_000 + tables + grown + moved + fetched
 
 
 def test_rows_of_a_dictionary_take_only_their_blocks(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tokenizer_documents import all_bytes, make
 from colstore_io import threads
 from colstore_io.errors import FormatError
 from colstore_io.formats.columns import tokenized
+from colstore_io.formats.columns.detokenize import HEADER_BYTES, TokenizedReader
 from colstore_io.formats.columns.plain_tokens import encode_value
 from colstore_io.formats.columns.tokenized import (
     BOUNDARIES,
@@ -128,6 +129,27 @@ def test_any_bytes_come_back_in_every_layout(rows):
         assert streams.counts.sum() == len(streams.ids)
 
 
+@given(values, st.integers(1, 40), st.sampled_from(LAYOUTS))
+@example([b"\xff\xfe ab", b"\xff"], 1, ("raw", "counts"))
+@example([b"ab\xff"], 2, ("remap", "offsets"))
+def test_blocks_cut_anywhere_make_what_one_block_makes(rows, size, layout):
+    for tokenizer in (SPARSE, FULL):
+        stream = memoryview(encode_tokenized(*joined(rows), tokenizer, *layout))
+        reader = TokenizedReader(
+            bytes(stream[:HEADER_BYTES]), len(stream), tokenizer, len(rows), max_bytes=LIMIT,
+            offsets=lambda wide: np.empty(len(rows) + 1, np.int64 if wide else np.int32),
+        )  # fmt: skip
+        starts = range(0, len(stream), size)
+        for number in reader.order(starts):
+            block = stream[starts[number] : starts[number] + size]
+            target = reader.target(starts[number], len(block))
+            if target is not None:
+                target[:] = np.frombuffer(block, np.uint8)
+            reader.feed(block if target is None else target, starts[number])
+        data = reader.finish()
+        assert split(reader.offsets, data) == rows
+
+
 @given(values)
 def test_values_are_tokenized_one_by_one(rows):
     """A token is never split between values: "a" and "b" in a row stay two tokens."""
@@ -149,7 +171,6 @@ def test_blocks_of_threads_make_what_one_block_makes(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(tokenized, "_ENCODE_BLOCK", 1000)
             patch.setattr(tokenized, "_ENCODE_WINDOW", 20_000)
-            patch.setattr(tokenized, "_DECODE_BLOCK", 100)
             patch.setattr(threads, "PARALLEL_THRESHOLD", 1)
             parts = TokenStreams.tokenize(offsets, data, tokenizer)
             for name in ("ids", "counts", "escapes"):
@@ -260,7 +281,7 @@ DAMAGED = {
         f"id {ESCAPE + 1} is neither",
     ),
     "id 65535": (stream(0, 0, [2], struct.pack("<2H", 0, 65535), n_ids=2), 1, "id 65535"),
-    "escape without byte": (stream(0, 0, [2], struct.pack("<2H", 0, ESCAPE), n_ids=2), 1, "1 ids take"),
+    "escape without byte": (stream(0, 0, [2], struct.pack("<2H", 0, ESCAPE), n_ids=2), 1, "more ids take"),
     "escapes left over": (stream(0, 0, [2], OK, n_ids=2, escapes=b"z"), 1, "there are 1"),
 }
 

@@ -1,0 +1,179 @@
+"""Values of variable length of several segments, decoded into one pair of buffers.
+
+Where the file tells how many bytes each segment will have (Plain, OffsetBytes, Affix), all of them are decoded side by
+side, each into its part of the result. Else one segment comes after the other, and the bytes grow, by a quarter at most
+and no further than what is expected. Either way a read of many segments holds its result and the blocks in work.
+
+Offsets of a segment count from its own first byte until all are there; each segment has a place of its own for the last
+one, so that no two of them write to the same word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import buffers
+from .errors import FormatError
+from .formats import Allocate
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .kernels.tokens import GrownBytes
+
+__all__ = ["Joiner"]
+
+_INT32_MAX = (1 << 31) - 1
+_STEP = 1 << 16  # offsets that are moved at once
+
+
+class Joiner:
+    """One column of a read of several segments.
+
+    Parameters
+    ----------
+    rows : sequence of int
+        Of each segment; at least one.
+    sizes : sequence of int, optional
+        Bytes of the values of each. Without them segments must be decoded in order, one at a time.
+    allocate : callable, optional
+        Memory of the result; what grows does not come from there.
+    """
+
+    def __init__(
+        self, rows: Sequence[int], sizes: Sequence[int] | None, allocate: Allocate | None = None
+    ) -> None:
+        self.rows = list(rows)
+        self.n_rows = sum(self.rows)
+        self._first_slot = np.concatenate([[0], np.cumsum(np.array(self.rows) + 1)]).tolist()
+        total = 0 if sizes is None else sum(sizes)
+        self._allocate = allocate
+        self._slots = self._memory(
+            np.dtype(np.int64 if total > _INT32_MAX else np.int32), self.n_rows + len(rows)
+        )
+        self._sizes = [0] * len(self.rows) if sizes is None else list(sizes)
+        self._nulls: list[tuple[NDArray[np.uint8] | None, int]] = [(None, 0)] * len(self.rows)
+        self._wide: dict[int, NDArray[np.int64]] = {}  # offsets of segments that 32 bits do not reach over
+        self.ordered = sizes is None
+        self.grown = _nothing()
+        self._data = np.empty(0, np.uint8) if sizes is None else self._memory(np.dtype(np.uint8), total)
+        self._data_start = np.concatenate([[0], np.cumsum(self._sizes)]).tolist()
+        self.text = False
+
+    def _memory(self, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+        if self._allocate is None:
+            return buffers.empty(count, dtype)
+        return self._allocate(count * dtype.itemsize).view(dtype)
+
+    def room(self, number: int) -> _Room:
+        """Return the place of segment `number`."""
+        return _Room(self, number)
+
+    def finish(self) -> pa.Array:
+        """Return the column, when all segments are there."""
+        import pyarrow as pa
+
+        starts = np.concatenate([[0], np.cumsum(self._sizes)]).tolist()
+        total = starts[-1]
+        offsets = self._slots
+        if total > _INT32_MAX and offsets.dtype.itemsize == 4:
+            offsets = self._memory(np.dtype(np.int64), self.n_rows + 1)
+        place = 0
+        for number, (rows, start) in enumerate(zip(self.rows, starts, strict=False)):
+            source: NDArray[Any] = self._wide.pop(number, self._slots[self._first_slot[number] :])
+            for at in range(0, rows, _STEP):
+                count = min(_STEP, rows - at)
+                # The source lies at its target or behind it: what is overwritten was moved before.
+                moved = source[at : at + count].astype(offsets.dtype)
+                np.add(moved, start, out=offsets[place + at : place + at + count])
+            place += rows
+        offsets[place] = total
+        wide = offsets.dtype.itemsize == 8
+        kind = (
+            (pa.large_string() if wide else pa.string())
+            if self.text
+            else (pa.large_binary() if wide else pa.binary())
+        )
+        if self.ordered:
+            self.grown.fit()
+        data = np.frombuffer(memoryview(self.grown), np.uint8) if self.ordered else self._data
+        return pa.Array.from_buffers(
+            kind,
+            self.n_rows,
+            [self._validity(), _buffer(offsets[: place + 1].view(np.uint8)), _buffer(data)],
+            null_count=sum(count for _, count in self._nulls),
+        )
+
+    def _validity(self) -> pa.Buffer | None:
+        """Return the bitmaps of all segments as one."""
+        import pyarrow as pa
+
+        if not any(count for _, count in self._nulls):
+            return None
+        parts = [
+            pa.repeat(pa.scalar(True), rows)
+            if bitmap is None
+            else pa.Array.from_buffers(pa.bool_(), rows, [None, _buffer(bitmap)], null_count=0)
+            for rows, (bitmap, _) in zip(self.rows, self._nulls, strict=True)
+        ]
+        return pa.concat_arrays(parts).buffers()[1]
+
+
+class _Room:
+    """The place of one segment; see `colstore_io.formats.ValueRoom`."""
+
+    __slots__ = ("_joiner", "_number")
+
+    def __init__(self, joiner: Joiner, number: int) -> None:
+        self._joiner, self._number = joiner, number
+
+    @property
+    def grown(self) -> tuple[GrownBytes, float] | None:
+        joiner = self._joiner
+        if not joiner.ordered:
+            return None
+        rows = joiner._first_slot[self._number + 1] - self._number - 1  # up to the end of this segment
+        return joiner.grown, joiner.n_rows / max(1, rows)
+
+    def offsets(self, size: int) -> NDArray[Any]:
+        joiner, number = self._joiner, self._number
+        rows = joiner.rows[number]
+        if size > _INT32_MAX and joiner._slots.dtype.itemsize == 4:
+            wide = joiner._wide[number] = np.empty(rows + 1, np.int64)
+            return wide
+        slot = joiner._first_slot[number]
+        return joiner._slots[slot : slot + rows + 1]
+
+    def bytes(self, size: int) -> NDArray[np.uint8]:
+        joiner, number = self._joiner, self._number
+        if joiner.ordered:
+            grown, ahead = self.grown or (joiner.grown, 1.0)
+            before = len(grown)
+            grown.extend(size, ahead)
+            return np.frombuffer(memoryview(grown), np.uint8)[before:]
+        if size != joiner._sizes[number]:
+            raise FormatError("the chunk was changed while it was read")
+        start = joiner._data_start[number]
+        return joiner._data[start : start + size]
+
+    def put(self, size: int, bitmap: NDArray[np.uint8] | None, null_count: int, text: bool) -> None:
+        joiner, number = self._joiner, self._number
+        joiner._sizes[number] = size
+        joiner._nulls[number] = (bitmap, null_count)
+        joiner.text = text
+
+
+def _nothing() -> GrownBytes:
+    from .kernels.tokens import GrownBytes  # which a first read of other columns need not load
+
+    return GrownBytes()
+
+
+def _buffer(values: NDArray[np.uint8]) -> pa.Buffer:
+    import pyarrow as pa
+
+    return pa.py_buffer(values if values.size else np.empty(0, np.uint8))
