@@ -109,6 +109,10 @@ def test_every_predicate_form_reads_only_segments_that_can_match(urls, kind, for
         for name, values in everything.items():
             np.testing.assert_array_equal(got[name], values[mask(everything)])
         footers = RECORDS * 400  # fetched with the first predicate
+        if (
+            kind == "one" and segments > 1
+        ):  # what lies between two of them costs less than a request of its own
+            segments = int(np.ptp(np.flatnonzero(mask(everything)) // ROWS)) + 1
         assert spent["bytes"] <= 2 * segments * ROWS * ROW_BYTES + footers
         _, again = cost(table, lambda: table.where(predicate).dict())
         assert again["bytes"] <= 2 * segments * ROWS * ROW_BYTES

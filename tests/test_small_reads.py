@@ -222,15 +222,17 @@ class TestQuickRows:
         number = held.fd
         assert quick.look([held], 1000, 1000)
         del held
-        with open(tmp_path / "other", "wb") as other:
-            os.dup2(other.fileno(), number)
-            try:
-                os.write(number, bytes(900))
-                os.lseek(number, 3, os.SEEK_SET)
-                assert quick.rows(slice(0, 5)) is None
-                assert os.lseek(number, 0, os.SEEK_CUR) == 3
-            finally:
-                os.close(number)
+        other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
+        if other != number:
+            os.dup2(other, number)
+            os.close(other)
+        try:
+            os.write(number, bytes(900))
+            os.lseek(number, 3, os.SEEK_SET)
+            assert quick.rows(slice(0, 5)) is None
+            assert os.lseek(number, 0, os.SEEK_CUR) == 3
+        finally:
+            os.close(number)
 
     def test_refuses_what_does_not_fit_together(self):
         values = np.arange(100.0)
