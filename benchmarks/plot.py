@@ -123,11 +123,6 @@ Most others return when the system has them. So there are two kinds of workloads
 colstore syncs by itself, and in all that end in `_durable`, where what others wrote is synced behind them, everybody
 waits, ours with its default.
 
-Where ours stands near a limit there is no more to be had on that machine, whatever the peers do: scattered rows of
-many records are held up by the pages of the file (`limit_map`), `append_records` and `compact` by writing the bytes
-and waiting until they are durable (their `limit`), cold reads by the device (`cold_raw`). A
-part of the time of `range_1000` asks for the size of the file: a file that was cut meanwhile is an error and no crash.
-
 In the plots each mark is a time relative to ours, on a logarithmic axis: marks to the right of the line are slower.
 """
 REPRODUCE = """\
@@ -268,13 +263,60 @@ def page(run: dict[str, Any] | None, plots: str) -> str:
             + (f"grid {settings['grid']}, " if "grid" in settings else "")
             + f"{settings['rounds']} rounds; {run['compiler']}; {versions}. Machine gate {gate}{verdict}.\n"
         )
+        parts.append(bounded(run["results"]))
         for group, rows in by_family(run["results"]).items():
             parts.append(
                 f"## {FAMILIES.get(group, group)}\n\n![{group}]({plots}/{group}.svg)\n\n{table(rows)}"
             )
         if run["left_out"]:
             parts.append("## Left out\n\n" + "".join(f"* {line}\n" for line in run["left_out"]))
-    return "\n".join([*parts, REPRODUCE])
+    return "\n".join([*filter(None, parts), REPRODUCE])
+
+
+BOUNDS = {
+    **dict.fromkeys(
+        (
+            *(
+                "records_gather",
+                "records_gather_many",
+                "records_irregular_gather",
+                "records_irregular_gather_many",
+            ),
+            *(
+                "shards_gather",
+                "shards_gather_many",
+                "shards_irregular_gather",
+                "shards_irregular_gather_many",
+            ),
+        ),
+        "limit_map",
+    ),
+    **dict.fromkeys(("append_records", "compact", "range_1000"), "limit"),
+}
+"""What nobody can do faster on that machine, and with that layout of the file."""
+BOUNDED = """\
+## How much there is to be had
+
+How many times faster than colstore we are, and how many times faster what bounds us would be: of gathers over many
+segments `limit_map`, the same loop over addresses that are known beforehand, which the pages of the file hold up; of an
+append and a compaction the same bytes written and synced, once; of a short range a NumPy array in memory, which nobody
+can cut short: we ask for the size of the file before each read.
+
+| workload | colstore / ours | colstore / bound | bound |
+|---|---:|---:|---|
+"""
+
+
+def bounded(rows: list[report.Row]) -> str:
+    """Return a table of the workloads whose bound is known, "" without any."""
+    lines = []
+    for workload, row in relative(rows).items():
+        bound = BOUNDS.get(workload)
+        if bound in row and "colstore" in row:
+            lines.append(
+                f"| {workload} | {row['colstore']:.2f} | {row['colstore'] / row[bound]:.2f} | `{bound}` |\n"
+            )
+    return BOUNDED + "".join(lines) if lines else ""
 
 
 def by_family(rows: list[report.Row]) -> dict[str, list[report.Row]]:
