@@ -25,6 +25,7 @@ from colstore_io.formats.columns import opened
 from colstore_io.formats.columns.gob import PREFIX, usual_types
 from colstore_io.kernels import footers
 from colstore_io.storage import LocalOptions, open_file
+from colstore_io.storage.mapping import DESCRIPTOR_CAPACITY
 
 TABLE = {"n": np.arange(9), "t": [f"row {i}" for i in range(9)], "f": np.arange(9) / 8}
 
@@ -186,7 +187,7 @@ def test_descriptors_are_closed_and_bounded(path):
     del table
     assert descriptors() == before
     many = [cs.open(path) for _ in range(200)]
-    assert descriptors() <= before + 2 * 64
+    assert descriptors() <= before + 64 + DESCRIPTOR_CAPACITY
     assert all(table["n"].array().sum() == 36 for table in many)
     for table in many:
         table.close()
