@@ -50,14 +50,14 @@ class _Piece:
     place : slice or ndarray of int64
         Where they go in the result.
     number : int
-        Of the piece, among all pieces of a contiguous range.
+        Of the piece, among all pieces of a selection: which room it has in what joins them (`joining`).
     """
 
     segment: int
     rows: tuple[int, int]
     take: NDArray[Any] | slice | None
     place: Any
-    number: int = 0
+    number: int
 
 
 def read_columns(
@@ -230,7 +230,10 @@ def _decoded_segments(
     source: Source, numbers: Sequence[int], positions: Sequence[int], dictionaries: Collection[str]
 ) -> Iterator[Columns]:
     table = source.plan.segments
-    pieces = [_Piece(s, (0, int(table.rows[s])), None, slice(0, int(table.rows[s]))) for s in numbers]
+    pieces = [
+        _Piece(s, (0, int(table.rows[s])), None, slice(0, int(table.rows[s])), number)
+        for number, s in enumerate(numbers)
+    ]
     reader = _Reader(source, positions, dictionaries, None)
     fields = [source.schema.fields[p] for p in positions]
     for piece, decoded in reader.run(pieces, None):
@@ -292,7 +295,7 @@ def _pieces(source: Source, rows: RowSelection) -> tuple[list[_Piece], NDArray[n
         local = positions[first:stop] - table.row_start[s]
         low = int(local[0])
         target: Any = slice(first, stop) if order is None else order[first:stop]
-        pieces.append(_Piece(s, (low, int(local[-1]) + 1), local - low, target))
+        pieces.append(_Piece(s, (low, int(local[-1]) + 1), local - low, target, len(pieces)))
     return pieces, order
 
 
@@ -307,7 +310,7 @@ def _mask_pieces(row_start: NDArray[np.int64], mask: NDArray[np.bool_]) -> list[
         first = int(own.argmax())
         stop = own.shape[0] - int(own[::-1].argmax())
         take = None if count == stop - first else own[first:stop]
-        pieces.append(_Piece(s, (first, stop), take, slice(done, done + count)))
+        pieces.append(_Piece(s, (first, stop), take, slice(done, done + count), len(pieces)))
         done += count
     return pieces
 

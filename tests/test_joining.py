@@ -88,6 +88,10 @@ def test_text_of_row_groups_is_read_as_it_was_written(tmp_path, encoding, option
         for name in ("t", "b"):
             assert reader[name].array().equals(table[name].combine_chunks())
             assert reader[5:, name].array().equals(table[name].combine_chunks()[5:])
+            for mask in (np.ones(5000, bool), np.arange(5000) < 1400, np.arange(5000) >= 700):
+                chosen = reader[mask, name].array()
+                chosen.validate(full=True)
+                assert chosen.to_pylist() == table[name].filter(pa.array(mask)).to_pylist()
     with cs.open([path, path], **options) as both:
         assert both["t"].array().to_pylist() == 2 * column.to_pylist()
 

@@ -163,7 +163,12 @@ def test_bytes_are_decoded_where_they_are_text(stored):
 
 
 def test_text_cannot_act_on_terminal_or_page(stored):
-    table = stored({"<b>\x1b": np.array(["a\x1b[31m", "x\ny", "\ud800", "<i>&"])})
+    path = stored({"<b>\x1b": np.array(["a\x1b[31m", "x\ny", "\ue000", "<i>&"])}).path
+    with open(path, "r+b") as file:  # such text is refused by our writers, and may come from others
+        content = file.read()
+        file.seek(0)
+        file.write(content.replace(b"\0\xe0\0\0", b"\0\xd8\0\0"))
+    table = cs.open(path)
     text = repr(table.head())
     assert "\x1b" not in text
     assert len(text.splitlines()) == 6

@@ -545,7 +545,7 @@ def test_pickles_are_small(records):
 
 def test_remote_variables_are_read_in_one_round_by_load_async(tmp_path):
     name, store = new_store()
-    n_columns, n_rows = 40, 20_000  # columns too far apart to be fetched as one range
+    n_columns, n_rows = 40, 40_000  # columns too far apart to be fetched as one range
     cs.store({f"c{i}": np.full(n_rows, i) for i in range(n_columns)}, tmp_path / "many.cstore")
     store.put("bucket/many.cstore", (tmp_path / "many.cstore").read_bytes())
     fs = CountingFileSystem(store=name, latency_seconds=0.01)
