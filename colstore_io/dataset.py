@@ -116,11 +116,10 @@ _QUICK_COLUMNS = 32
 _QUICK_FILES = 128
 """Of more, some would have no descriptor at hand (`storage.mapping`)."""
 
-_MANY_FILES = 8
+_MANY_FILES = 128
 SIZES_GOOD_SECONDS = 0.002
-"""How long a look at the sizes of many files is believed in, and the descriptor of one file taken for its own.
-
-A file can be cut at any moment after a look too. The size of a single file is asked for before every read."""
+"""How long a look at the sizes of more than `_MANY_FILES` files is believed in: they have no descriptors at hand, so
+each question takes a microsecond. Up to so many files are asked for their sizes before every read of them."""
 
 
 # Held while a deferred source is settled or closed. Re-entrant, since both may run finalisers.
@@ -230,13 +229,12 @@ class Source:
         self.n_rows = self.plan.n_rows
         self._maps: tuple[NDArray[np.uint8] | None, ...] | None = None
         self._tables: dict[tuple[Part, ...], Any] = {}
-        self._bases: dict[tuple[Part, ...], NDArray[np.int64]] = {}
+        self._bases: dict[tuple[Part, ...], tuple[NDArray[np.int64], object]] = {}
         self.warm: dict[tuple[Part, ...], float] = {}  # see `cold.suspect`
         self._columns: dict[Part, NDArray[Any]] = {}
         self.quick_columns: dict[Part, QuickRows | None] = {}  # read by the shortcuts of views
         self._quick_tables: dict[tuple[Part, ...], QuickRows | None] = {}
         self.ready: dict[Any, Any] = {}  # of encoded files; see `ready_column`
-        self._keep: list[NDArray[Any]] = []  # buffers that tables point into, besides the mappings
         self._sizes_good_until = 0.0
         self._arenas: list[buffers.Arena] = []
         self.decoded = ChunkCache()  # of encoded files; neither pickled nor shared with restricted sources
@@ -400,9 +398,13 @@ class Source:
         position, validity = part
         return np.dtype(np.bool_) if validity else self.plan.schema.fields[position].dtype
 
-    def bases(self, part: Part) -> NDArray[np.int64]:
-        """Return ``base[s]`` such that row i of segment s is at ``base[s] + i * itemsize`` (cstore.md 14)."""
-        maps = self.mappings()
+    def _bases_over(
+        self, part: Part, maps: Sequence[NDArray[np.uint8] | None], keep: list[object]
+    ) -> NDArray[np.int64]:
+        """Return ``base[s]`` such that row i of segment s is at ``base[s] + i * itemsize`` (cstore.md 14).
+
+        They point into `maps`, and into what is appended to `keep`.
+        """
         segments = self.plan.segments
         addresses = np.array([0 if m is None or m.size == 0 else m.ctypes.data for m in maps], np.int64)
         offsets = self.chunk_offsets(part)
@@ -415,17 +417,26 @@ class Source:
         absent = offsets == NO_VALIDITY
         if absent.any():
             ones = np.ones(int(segments.rows[absent].max(initial=1)), np.bool_)
-            self._keep.append(ones)
+            keep.append(ones)
             bases[absent] = ones.ctypes.data - segments.row_start[:-1][absent]
         return bases
 
     def addresses(self, parts: tuple[Part, ...]) -> NDArray[np.int64]:
-        """Return `bases` of each of `parts`, shape (len(parts), S), memoised."""
-        base = self._bases.get(parts)
-        if base is None:
-            stacked = np.ascontiguousarray(np.stack([self.bases(part) for part in parts]), np.int64)
-            base = self._bases.setdefault(parts, stacked)
-        return base
+        """Return the bases of each of `parts`, shape (len(parts), S), memoised.
+
+        For questions about pages: what reads there takes `table`, which holds the memory.
+        """
+        return self._placed(parts)[0]
+
+    def _placed(self, parts: tuple[Part, ...]) -> tuple[NDArray[np.int64], object]:
+        """Return bases and what owns the memory that they point into: after a `close` others would be mapped anew."""
+        placed = self._bases.get(parts)
+        if placed is None:
+            maps = self.mappings()
+            keep: list[object] = [maps]
+            stacked = np.stack([self._bases_over(part, maps, keep) for part in parts])
+            placed = self._bases.setdefault(parts, (np.ascontiguousarray(stacked, np.int64), tuple(keep)))
+        return placed
 
     def kernel_module(self) -> Any:
         return kernels_numpy if self.backend == "numpy" else kernels
@@ -435,19 +446,24 @@ class Source:
         return kernels_numpy.mask_of_ranges if self.backend == "numpy" else compare.mask_of_ranges
 
     def table(self, parts: tuple[Part, ...]) -> Any:
-        """Return the kernels' segment table over the mapped files for `parts`, memoised."""
+        """Return the kernels' segment table over the mapped files for `parts`, memoised.
+
+        It holds what it points into: another thread may close this source while a kernel runs over it.
+        """
         table = self._tables.get(parts)
         if table is None:
             with self._lock:
                 segments = self.plan.segments
+                base, keep = self._placed(parts)
                 table = self.kernel_module().SegmentTable(
                     segments.row_start[:-1],
                     segments.row_start[1:],
-                    self.addresses(parts),
+                    base,
                     np.array([self.part_dtype(part).itemsize for part in parts], np.int64),
                     segments.n_rows,
                     segments.uniform_rows,
                 )
+                table.keep = keep
                 self._tables[parts] = table
         return table
 
@@ -531,8 +547,8 @@ class Source:
             return None
         ends = np.array([entry.committed_end for entry in self.plan.files], np.int64)
         files = np.ascontiguousarray(self.plan.segments.file, np.int32)
-        table = self.table(parts)  # made first: it may point into more than the mappings
-        return QuickRows(table, (self.mappings(), tuple(self._keep)), dtypes, ends, files, QUICK_ROWS)
+        table = self.table(parts)
+        return QuickRows(table, table.keep, dtypes, ends, files, QUICK_ROWS)
 
     @contextlib.contextmanager
     def arena(self) -> Iterator[buffers.Arena]:

@@ -300,7 +300,7 @@ def _pieces(source: Source, rows: RowSelection) -> tuple[list[_Piece], NDArray[n
 
 
 def _mask_pieces(row_start: NDArray[np.int64], mask: NDArray[np.bool_]) -> list[_Piece]:
-    pieces = []
+    pieces: list[_Piece] = []
     done = 0
     for s in range(row_start.shape[0] - 1):
         own = mask[int(row_start[s]) : int(row_start[s + 1])]

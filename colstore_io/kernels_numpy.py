@@ -83,7 +83,7 @@ class SegmentTable:
     row_start, row_stop : ndarray of int64, shape (S,)
         Half-open row ranges in ascending order; gaps between them belong to no segment.
     base : ndarray of int64, shape (C, S)
-        Wrapping byte bases; the memory behind them must outlive the table.
+        Wrapping byte bases; the memory behind them must outlive the table: set `keep` to what owns it.
     itemsize : ndarray of int64, shape (C,)
         Bytes per value.
     n_rows : int
@@ -126,6 +126,7 @@ class SegmentTable:
                 raise ValueError(f"segments do not start at multiples of {uniform_rows}")
             if int(row_stop[-1]) - int(row_start[-1]) > uniform_rows:
                 raise ValueError(f"the last segment is longer than {uniform_rows} rows")
+        self.keep: object = None
         self._start, self._stop = row_start.copy(), row_stop.copy()
         self._base: list[list[int]] = base.tolist()
         self._itemsize: list[int] = itemsize.tolist()

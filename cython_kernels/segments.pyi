@@ -47,6 +47,7 @@ class SegmentTable:
     n_segments: int
     n_rows: int
     uniform_rows: int
+    keep: object
 
     def __init__(
         self,

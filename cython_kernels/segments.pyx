@@ -348,6 +348,7 @@ cdef class SegmentTable:
 
     cdef segment_table table
     cdef int64_t *memory
+    cdef public object keep
 
     def __cinit__(self):
         self.memory = NULL

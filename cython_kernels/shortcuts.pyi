@@ -46,8 +46,7 @@ class QuickRows:
         ----------
         descriptors : sequence of objects with ``fd``, or None
             The open descriptor of each file, weakly referenced; None for a file that has none at hand: nothing of it is
-            read then, or when the object is gone. Reads ask the files that they touch for their sizes, each time; those
-            of more than 8 files, if it is all of them, ask once in `known_seconds`.
+            read then, or when the object is gone. Reads ask the files that they touch for their sizes, each time.
         known_seconds : float
             How long they may be used before they are looked up again: descriptors are closed and opened to keep few.
         warm_seconds : float

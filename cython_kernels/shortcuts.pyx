@@ -57,8 +57,6 @@ cdef int gather_isa = best_gather_isa()
 cdef double LONGEST_SECONDS = 1e9
 # Letting other threads run costs as much as copying half of this.
 cdef int64_t HELD_BYTES = 1 << 14
-# A question to each of more files than these costs more than a small read.
-cdef int64_t MANY_FILES = 8
 
 cdef enum:
     MOST_COLUMNS = 32
@@ -74,7 +72,7 @@ cdef class QuickRows:
     cdef int64_t most, n_files, row_bytes
     cdef int64_t *end
     cdef int32_t *file
-    cdef int64_t known_until, warm_until, whole_until, whole_ns
+    cdef int64_t known_until, warm_until
 
     def __cinit__(self, table not None, keep, tuple dtypes not None, const int64_t[::1] ends not None,
                   const int32_t[::1] file_of_segment not None, int64_t most):
@@ -103,7 +101,7 @@ cdef class QuickRows:
             self.file[s] = file_of_segment[s]
         self.owner, self.table, self.keep, self.dtypes, self.most, self.n_files = table, t, keep, dtypes, most, n
         self.held = (None,) * n
-        self.known_until = self.warm_until = self.whole_until = self.whole_ns = 0
+        self.known_until = self.warm_until = 0
 
     def __dealloc__(self):
         free(self.end)
@@ -117,35 +115,30 @@ cdef class QuickRows:
             raise ValueError(f"{self.n_files} descriptors are needed, got {len(descriptors)}")
         self.held = tuple([None if descriptor is None else ref(descriptor) for descriptor in descriptors])
         now = now_ns()
-        self.whole_ns = <int64_t>(max(0.0, min(known_seconds, LONGEST_SECONDS)) * 1e9)
-        if self.n_files == 1 and not self.whole(0, 1, now):
+        if self.n_files == 1 and not self.whole(0, 1):
             shared_store(&self.known_until, 0)
             return False
-        shared_store(&self.known_until, now + self.whole_ns)
+        shared_store(&self.known_until, now + <int64_t>(max(0.0, min(known_seconds, LONGEST_SECONDS)) * 1e9))
         shared_store(&self.warm_until, now + <int64_t>(max(0.0, min(warm_seconds, LONGEST_SECONDS)) * 1e9))
         return True
 
     def rows(self, key):
         return self.read(key)
 
-    cdef int whole(self, int64_t low, int64_t high, int64_t now) except -1:
-        """Ask whether files [low, high) still have what they must; of many at once an answer is kept for a while.
+    cdef int whole(self, int64_t low, int64_t high) except -1:
+        """Ask whether files [low, high) still have what they must.
 
         Each descriptor is held while its file is asked: its number may be that of another file a moment later.
         """
         cdef int64_t f
         cdef tuple held = self.held
         cdef object descriptor
-        if high - low > MANY_FILES and now < shared_load(&self.whole_until):
-            return True
         for f in range(low, high):
             if held[f] is None:
                 return False
             descriptor = held[f]()
             if descriptor is None or lseek(descriptor.fd, 0, SEEK_END) < self.end[f]:
                 return False
-        if high - low > MANY_FILES and high - low == self.n_files:
-            shared_store(&self.whole_until, now + self.whole_ns)
         return True
 
     cdef object read(self, object key):
@@ -165,11 +158,11 @@ cdef class QuickRows:
                 low = self.file[search_segment(self.table, start)]
                 high = self.file[search_segment(self.table, start + count - 1)] + 1
             # A file that was cut since must not be touched where it was: asked before every read, which takes 0.3 us.
-            return self.range(start, count) if self.whole(low, high, now) else None
+            return self.range(start, count) if self.whole(low, high) else None
         if not is_plain_array(key) or now >= shared_load(&self.warm_until):
             return None
         indices = int64_items(key, &n)
-        if indices == NULL or not 0 < n <= self.most or not self.whole(low, high, now):
+        if indices == NULL or not 0 < n <= self.most or not self.whole(low, high):
             return None
         return self.gather(indices, n)
 

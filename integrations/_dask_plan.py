@@ -230,6 +230,11 @@ class FramePlan:
             nothing = self.source.restrict(0, 0, columns, categories=categories)
             return FramePart(nothing, (), begin, None if self.folders is None else self.folders.codes[:, :0])
         low, high = self.source.plan.segments.span(runs[0][0], runs[-1][1])
+        if low > 0:
+            # Headers of remote records that were assumed are looked at here, in one round, and not again by each task.
+            self.source.look_at(self.source.plan.segments.rows > 0)
+            row_start = self.source.plan.segments.row_start
+            low, high = self.source.plan.segments.span(runs[0][0], runs[-1][1])
         origin = int(row_start[low])
         restricted = self.source.restrict(low, high, columns, categories=categories)
         codes = None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -562,3 +564,30 @@ def test_scoped_columns_equal_those_of_dict(tmp_path: Path) -> None:
             with ds[key].scoped() as lent:
                 for name, values in data.items():
                     np.testing.assert_array_equal(lent[name], values[key])
+
+
+@pytest.mark.parametrize("read", ["gather", "mask", "reverse", "small"])
+def test_a_close_in_another_thread_takes_no_memory_from_a_read(tmp_path, read):
+    """What a kernel runs over stays mapped until it is done; the read gives its rows, or says that the table is closed."""
+    n = 500_000
+    path = tmp_path / "t.cstore"
+    cs.store({"x": np.arange(n)}, path).close()
+    rows = np.random.default_rng(0).integers(0, n, 2 * n)
+    keys = {"gather": rows, "mask": rows[:n] % 2 == 0, "reverse": slice(None, None, -1), "small": slice(3, 8)}
+    want = np.arange(n)[keys[read]]
+    for wait in range(8):
+        table = cs.open(path)
+        wrong = []
+
+        def work(table=table, wrong=wrong):
+            with contextlib.suppress(ValueError):
+                for _ in range(100 if read == "small" else 3):
+                    if not np.array_equal(table[keys[read], "x"].array(), want):
+                        wrong.append(read)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        time.sleep(0.001 * wait)
+        table.close()
+        thread.join()
+        assert not wrong

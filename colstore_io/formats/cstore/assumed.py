@@ -4,10 +4,10 @@ A writer of records of one size leaves a file of which counters and record 0 tel
 bytes that cost a request. `assumed_records` says where they are if all records but the last are like the first one, and
 when that may be assumed; `AssumedRecords` has each header looked at in the round that reads the first bytes behind it.
 
-Why one header is enough: the records before record r end where its header begins, those behind it at the known end. If
-what is lost to padding is less than a row, the bytes bound the rows on both sides, and as these add up to the committed
-rows, record r begins at exactly the assumed row. A header elsewhere, or one that says something else, means that the
-file has to be walked; values that were read with it are thrown away.
+Headers are a chain: each says where the next one is. So a record is believed when all headers before it were found
+where they were assumed, in the same round of requests; a header alone is not enough, for values may look like one. A
+header elsewhere, or one that says something else, means that the file has to be walked; values that were read with it
+are thrown away.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class AssumedRecords:
     def wanted(self, start: int, stop: int) -> list[tuple[int, int]]:
         if stop <= self.data_offset or start >= self.end:
             return []
-        first, last = self.record_at(start), self.record_at(stop - 1)
+        last = self.record_at(stop - 1)
         with self._lock:
-            numbers = [number for number in range(first, last + 1) if number not in self._seen]
+            numbers = [number for number in range(last + 1) if number not in self._seen]
         return [(self.data_offset + number * self.stride, RECORD_HEADER_SIZE) for number in numbers]
 
     def look(self, offset: int, data: memoryview) -> bool:
