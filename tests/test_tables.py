@@ -568,7 +568,7 @@ def test_scoped_columns_equal_those_of_dict(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("read", ["gather", "mask", "reverse", "small"])
 def test_a_close_in_another_thread_takes_no_memory_from_a_read(tmp_path, read):
-    """What a kernel runs over stays mapped until it is done; the read gives its rows, or says that the table is closed."""
+    """What a kernel runs over stays mapped until it is done; a read gives its rows, or says: closed."""
     n = 500_000
     path = tmp_path / "t.cstore"
     cs.store({"x": np.arange(n)}, path).close()
