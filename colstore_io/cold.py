@@ -5,9 +5,9 @@ MiB, whether the selection needs that or not. Here the selection says which page
 
 * scattered rows: the pages are asked for one by one, in one call for a thousand of them. 1000 rows of a cold 200 MB
   column take 18 ms instead of 262 (63 with ``MADV_RANDOM`` alone, which adds nothing to this);
-* long ranges: read past the mapping, straight into the result (`streaming`), where segments are long enough, else
-  left to the read-ahead of the system, unless a setting or calibration says to have them read and mapped piece by piece
-  just before they are copied (`tuning.populate_policy`).
+* long ranges: of tables larger than the memory to spare read past the mapping, straight into the result
+  (`streaming`), where segments are long enough; else left to the read-ahead of the system, unless a setting or
+  calibration says to have them read and mapped piece by piece just before they are copied (`tuning.populate_policy`).
 
 ``MADV_SEQUENTIAL`` is never used: it made a cold read 30 times slower (performance.md section 5). Data in memory pays a
 look at a few pages, and only for reads that are long, or scattered over a large column.
@@ -238,11 +238,20 @@ def _looks_resident(source: Source, rows: RowSelection, parts: tuple[Part, ...])
 # Bringing it in
 
 
+def _policy(source: Source) -> str:
+    policy = tuning.populate_policy()
+    if policy != "auto":
+        return policy
+    return (
+        "read" if sum(entry.committed_end for entry in source.plan.files) > paging.memory_limit() else "none"
+    )
+
+
 def read_past_mapping(
     source: Source, rows: Range, parts: tuple[Part, ...], targets: Sequence[NDArray[np.generic]]
 ) -> bool:
     """Read a cold range from its files into `targets` where that is the policy; see `streaming.read_range`."""
-    if rows.step != 1 or tuning.populate_policy() != "read":
+    if rows.step != 1 or _policy(source) != "read":
         return False
     return streaming.read_range(source, rows, parts, targets)
 
@@ -295,8 +304,8 @@ def _index_steps(
 def _range_steps(
     source: Source, rows: Range, parts: tuple[Part, ...], itemsize: NDArray[np.int64]
 ) -> Iterator[tuple[RowSelection, slice]]:
-    policy = tuning.populate_policy()
-    if policy == "read":  # its segments are too short for calls of their own
+    policy = _policy(source)
+    if policy in ("read", "none"):  # segments too short for calls of their own; the system's read-ahead
         yield rows, slice(None)
         return
     step = max(1, PIECE_BYTES // int(itemsize.sum()))

@@ -354,8 +354,8 @@ def set_populate_policy(value: Literal["auto", "read", "populate", "willneed", "
         segment has 256 KiB or more, else as ``"none"``), ``"populate"`` has the pages read and mapped piece by piece
         before they are copied (Linux 5.14 and later, else as ``"willneed"``), ``"willneed"`` asks for them ahead of
         the copy, ``"none"`` leaves them to the read-ahead of the system, and ``"auto"`` is what calibration found
-        best, or ``"read"`` where nothing was calibrated. Scattered rows are asked for page by page unless this is
-        explicitly ``"none"``.
+        best, or where nothing was calibrated ``"read"`` for tables larger than a quarter of the free memory and
+        ``"none"`` for others. Scattered rows are asked for page by page unless this is explicitly ``"none"``.
     """
     if value not in POPULATE_POLICIES:
         raise ValueError(f"populate_policy must be one of {', '.join(POPULATE_POLICIES)}, got {value!r}")

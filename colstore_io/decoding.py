@@ -32,6 +32,9 @@ __all__ = ["Columns", "read_columns", "read_segments"]
 WAVE_BYTES = 64 << 20
 """Stored bytes of the segments that are decoded at once, beside one segment a thread."""
 
+LEAST_JOINED = 4
+"""A range is decoded with the rest of the segments that it cuts if that is no more than a fourth of all."""
+
 Columns: TypeAlias = "list[NDArray[Any] | tuple[NDArray[Any], NDArray[np.bool_]] | pa.Array]"
 """For each field an array; for a nullable one of fixed width (values, validity); for variable length an Arrow array."""
 
@@ -96,9 +99,9 @@ def read_columns(
 
     Notes
     -----
-    Peak memory: the result, the stored bytes of one wave (`WAVE_BYTES`), and for selections other than a contiguous
-    range the decoded segments of one wave; besides, what the source keeps of chunks that are read in part again and
-    again (``config.get_decoded_cache_bytes()``, 32 MiB).
+    Peak memory: the result, the stored bytes of one wave (`WAVE_BYTES`), of a range of text the rest of the segments
+    that it cuts, and for selections other than a contiguous range the decoded segments of one wave; besides, what the
+    source keeps of chunks that are read in part again and again (``config.get_decoded_cache_bytes()``, 32 MiB).
     """
     if out is not None:
         source.refuse_overlap([target for target in out if target is not None])
@@ -434,17 +437,23 @@ class _Reader:
     def join(self, pieces: Sequence[_Piece], targets: list[_Target]) -> dict[int, Joiner]:
         """Put a `Joiner` among `targets` for each field of variable length whose segments are all read whole.
 
+        A contiguous range may cut the first and the last one: they are decoded whole where that is little.
+
         Returns
         -------
         dict of int to Joiner
             By the number of the field.
         """
         plan = self.source.plan
-        rows = [piece.rows[1] for piece in pieces]
-        if len(pieces) < 2 or any(
-            piece.take is not None or piece.rows != (0, int(plan.segments.rows[piece.segment]))
-            for piece in pieces
-        ):
+        rows = [int(plan.segments.rows[piece.segment]) for piece in pieces]
+        if len(pieces) < 2 or any(piece.take is not None for piece in pieces):
+            return {}
+        left_out = pieces[0].rows[0], rows[-1] - pieces[-1].rows[1]
+        first = [left_out[0], *([0] * (len(rows) - 1))]
+        stop = [*rows[:-1], rows[-1] - left_out[1]]
+        if [piece.rows for piece in pieces] != list(zip(first, stop, strict=True)):
+            return {}
+        if sum(left_out) * LEAST_JOINED > sum(rows):
             return {}
         if not all(decoder.independent and isinstance(decoder, JoiningDecoder) for decoder in plan.decoders):
             return {}
@@ -453,7 +462,7 @@ class _Reader:
             if not field.variable or number in self.categorical:
                 continue
             try:
-                joiner = Joiner(rows, self._value_bytes(pieces, number), self.allocate)
+                joiner = Joiner(rows, self._value_bytes(pieces, number), self.allocate, left_out=left_out)
             except MemoryError:  # reading one after the other says which it is that asks for so much
                 continue
             joiners[number] = targets[number] = joiner
@@ -510,6 +519,8 @@ class _Reader:
         numbers = list(range(len(self.fields)))
         if room is None or targets is None or (piece.take is None and piece.rows == (0, n_rows)):
             return results, [self._load(piece, numbers, piece.rows, False, results)]
+        joined = [number for number in numbers if isinstance(targets[number], Joiner)]
+        numbers = [number for number in numbers if number not in joined]
         cache = self.source.decoded
         cold, hot = [], []
         for number in numbers:
@@ -528,6 +539,8 @@ class _Reader:
         if hot and cold and not self.source.plan.decoders[file].independent:
             cold, hot = sorted(cold + hot), []  # all columns lie in the same bytes: once is enough
         loads = []
+        if joined:  # cut at an end of a range: whole all the same
+            loads.append(self._load(piece, joined, (0, n_rows), False, results))
         if cold:
             loads.append(self._load(piece, cold, piece.rows, False, results))
         if hot:

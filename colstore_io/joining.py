@@ -42,12 +42,21 @@ class Joiner:
         Bytes of the values of each. Without them segments must be decoded in order, one at a time.
     allocate : callable, optional
         Memory of the result; what grows does not come from there.
+    left_out : (int, int)
+        Rows at the begin of the first segment and at the end of the last one that are decoded, and no part of the
+        result: values of variable length cannot be reached in another way.
     """
 
     def __init__(
-        self, rows: Sequence[int], sizes: Sequence[int] | None, allocate: Allocate | None = None
+        self,
+        rows: Sequence[int],
+        sizes: Sequence[int] | None,
+        allocate: Allocate | None = None,
+        *,
+        left_out: tuple[int, int] = (0, 0),
     ) -> None:
         self.rows = list(rows)
+        self.left_out = left_out
         self.n_rows = sum(self.rows)
         self._first_slot = np.concatenate([[0], np.cumsum(np.array(self.rows) + 1)]).tolist()
         total = 0 if sizes is None else sum(sizes)
@@ -78,20 +87,20 @@ class Joiner:
         import pyarrow as pa
 
         starts = np.concatenate([[0], np.cumsum(self._sizes)]).tolist()
-        total = starts[-1]
         offsets = self._slots
-        if total > _INT32_MAX and offsets.dtype.itemsize == 4:
+        if starts[-1] > _INT32_MAX and offsets.dtype.itemsize == 4:
             offsets = self._memory(np.dtype(np.int64), self.n_rows + 1)
+        first, stop = self._byte_bounds(starts)
         place = 0
-        for number, (rows, start) in enumerate(zip(self.rows, starts, strict=False)):
+        for number, (begin, end) in enumerate(self._kept()):
             source: NDArray[Any] = self._wide.pop(number, self._slots[self._first_slot[number] :])
-            for at in range(0, rows, _STEP):
-                count = min(_STEP, rows - at)
+            for at in range(begin, end, _STEP):
+                count = min(_STEP, end - at)
                 # The source lies at its target or behind it: what is overwritten was moved before.
                 moved = source[at : at + count].astype(offsets.dtype)
-                np.add(moved, start, out=offsets[place + at : place + at + count])
-            place += rows
-        offsets[place] = total
+                np.add(moved, starts[number] - first, out=offsets[place : place + count])
+                place += count
+        offsets[place] = stop - first
         wide = offsets.dtype.itemsize == 8
         kind = (
             (pa.large_string() if wide else pa.string())
@@ -103,10 +112,29 @@ class Joiner:
         data = np.frombuffer(memoryview(self.grown), np.uint8) if self.ordered else self._data
         return pa.Array.from_buffers(
             kind,
-            self.n_rows,
-            [self._validity(), _buffer(offsets[: place + 1].view(np.uint8)), _buffer(data)],
-            null_count=sum(count for _, count in self._nulls),
+            place,
+            [self._validity(), _buffer(offsets[: place + 1].view(np.uint8)), _buffer(data[first:stop])],
+            null_count=sum(count for _, count in self._nulls) if self.left_out == (0, 0) else -1,
         )
+
+    def _kept(self) -> list[tuple[int, int]]:
+        """Return the rows of each segment that are part of the result."""
+        kept = [(0, rows) for rows in self.rows]
+        skipped, dropped = self.left_out
+        kept[0] = (skipped, kept[0][1])
+        kept[-1] = (kept[-1][0], kept[-1][1] - dropped)
+        return kept
+
+    def _byte_bounds(self, starts: Sequence[int]) -> tuple[int, int]:
+        """Return where the values of the result begin and end among those that were decoded."""
+        kept, last = self._kept(), len(self.rows) - 1
+        bounds = []
+        for number, row in ((0, kept[0][0]), (last, kept[last][1])):
+            own = self._wide.get(number, self._slots[self._first_slot[number] :])
+            # The last offset of a segment may not be written where it is its size.
+            size = starts[number + 1] - starts[number]
+            bounds.append(starts[number] + (size if row == self.rows[number] else int(own[row])))
+        return bounds[0], bounds[1]
 
     def _validity(self) -> pa.Buffer | None:
         """Return the bitmaps of all segments as one."""
@@ -115,10 +143,12 @@ class Joiner:
         if not any(count for _, count in self._nulls):
             return None
         parts = [
-            pa.repeat(pa.scalar(True), rows)
+            pa.repeat(pa.scalar(True), end - begin)
             if bitmap is None
-            else pa.Array.from_buffers(pa.bool_(), rows, [None, _buffer(bitmap)], null_count=0)
-            for rows, (bitmap, _) in zip(self.rows, self._nulls, strict=True)
+            else pa.Array.from_buffers(
+                pa.bool_(), end - begin, [None, _buffer(bitmap)], null_count=0, offset=begin
+            )
+            for (begin, end), (bitmap, _) in zip(self._kept(), self._nulls, strict=True)
         ]
         return pa.concat_arrays(parts).buffers()[1]
 

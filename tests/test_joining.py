@@ -88,6 +88,19 @@ def test_text_of_row_groups_is_read_as_it_was_written(tmp_path, encoding, option
         for name in ("t", "b"):
             assert reader[name].array().equals(table[name].combine_chunks())
             assert reader[5:, name].array().equals(table[name].combine_chunks()[5:])
+            for cut in (
+                slice(5, 4900),
+                slice(699, 4999),
+                slice(700, 4901),
+                slice(1, 701),
+                slice(690, 710),
+                slice(699, 2101),
+            ):
+                chosen = reader[cut, name].array()
+                chosen.validate(full=True)
+                assert chosen.offset == 0
+                assert chosen.equals(table[name].combine_chunks()[cut])
+                assert reader[cut].arrow()["n"].to_pylist() == list(range(5000)[cut])
             for mask in (np.ones(5000, bool), np.arange(5000) < 1400, np.arange(5000) >= 700):
                 chosen = reader[mask, name].array()
                 chosen.validate(full=True)

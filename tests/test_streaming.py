@@ -121,6 +121,17 @@ def test_a_file_that_was_cut_is_named(tmp_path):
             streaming.read_range(source, Range(0, 1, N), ((0, False),), [out])
 
 
+@pytest.mark.parametrize("spare", [1 << 10, 1 << 40])
+def test_only_tables_larger_than_the_memory_to_spare_are_read_so(tmp_path, monkeypatch, used, spare):
+    monkeypatch.setattr(cold, "LONG_BYTES", 0)
+    monkeypatch.setattr(cold, "_looks_resident", lambda *arguments: False)
+    monkeypatch.setattr(cold.paging, "memory_limit", lambda: spare)
+    cs.store({"x": np.arange(N)}, tmp_path / "t.cstore").close()
+    with cs.open(tmp_path / "t.cstore") as table:
+        np.testing.assert_array_equal(table["x"].array(), np.arange(N))
+    assert used == ([True] if spare < N else [])
+
+
 def test_short_segments_are_left_to_the_mapping(tmp_path):
     with cs.create(tmp_path / "t.cstore") as writer:
         for first in range(0, N, 1000):

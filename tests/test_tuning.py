@@ -242,8 +242,8 @@ def test_the_sampler_only_rejects():
     assert not tuning.looks_sorted(np.random.default_rng(0).permutation(1 << 16))
 
 
-def test_the_populate_policy_is_set_or_calibrated_or_read():
-    assert tuning.populate_policy() == "read"
+def test_the_populate_policy_is_set_or_calibrated_or_auto():
+    assert tuning.populate_policy() == "auto"
     tuning.forget()
     tuning.save("populate", "populate", {})
     assert tuning.populate_policy() == "populate"
@@ -255,7 +255,7 @@ def test_the_populate_policy_is_set_or_calibrated_or_read():
 def test_a_calibrated_policy_that_is_none_of_ours_is_ignored(value):
     tuning.save("populate", value, {})
     assert tuning.inspect("populate").status == "broken"
-    assert tuning.populate_policy() == "read"
+    assert tuning.populate_policy() == "auto"
 
 
 def test_bad_policies_are_refused():
