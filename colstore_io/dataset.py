@@ -579,7 +579,11 @@ class Source:
             return
         table = self.plan.segments
         asked = []
-        for number in np.flatnonzero(segments & (table.rows > 0)).tolist():
+        chosen = np.flatnonzero(segments & (table.rows > 0))
+        last_of_file = np.append(np.diff(table.file[chosen]) != 0, True)[
+            : len(chosen)
+        ]  # it wants a chain of all before
+        for number in chosen[last_of_file].tolist():
             file, start = self.files[int(table.file[number])], int(table.body_start[number])
             guard = _guard_of(file)
             if guard is not None:

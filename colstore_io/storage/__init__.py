@@ -313,8 +313,12 @@ def read_ranges(
 def _looks(file: RemoteFile, guard: Guard, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return what has to be looked at before `ranges` are believed, nothing twice."""
     found: dict[tuple[int, int], None] = {}
-    for offset, length in ranges:
-        found.update(dict.fromkeys(guard.wanted(offset, offset + length)))
+    # From the last one on: what it wants is a chain that holds what those before it want.
+    for offset, length in sorted(ranges, key=sum, reverse=True):
+        wanted = guard.wanted(offset, offset + length)
+        if wanted:
+            found.update(dict.fromkeys(wanted))
+            break
     if found and guard.failed():  # no need to look
         raise PlacesMovedError(f"{file.spelling}: its records are not where they were assumed to be")
     return list(found)

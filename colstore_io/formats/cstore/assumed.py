@@ -44,6 +44,7 @@ class AssumedRecords:
     last_rows: int
     row_bytes: int
     _seen: set[int] = field(default_factory=set)
+    _prefix: int = 0  # so many records from the first one on have been looked at, at least
     _failed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)  # guards `_seen`; taken last
 
@@ -67,7 +68,9 @@ class AssumedRecords:
             return []
         last = self.record_at(stop - 1)
         with self._lock:
-            numbers = [number for number in range(last + 1) if number not in self._seen]
+            while self._prefix in self._seen:
+                self._prefix += 1
+            numbers = [number for number in range(self._prefix, last + 1) if number not in self._seen]
         return [(self.data_offset + number * self.stride, RECORD_HEADER_SIZE) for number in numbers]
 
     def look(self, offset: int, data: memoryview) -> bool:
