@@ -23,7 +23,11 @@ class Guard(Protocol):
     """Judges assumptions about one file. Picklable, small, safe in threads."""
 
     def wanted(self, start: int, stop: int) -> Sequence[tuple[int, int]]:
-        """Return the (offset, length) of what has to be looked at before bytes [start, stop) are believed."""
+        """Return the (offset, length) of what has to be looked at before bytes [start, stop) are believed.
+
+        Wants are nested: what a range wants holds what each range that ends before it wants, or is empty where the range
+        depends on nothing. Callers ask for the last range alone.
+        """
         ...
 
     def look(self, offset: int, data: memoryview) -> bool:
