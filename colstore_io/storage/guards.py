@@ -25,7 +25,7 @@ class Guard(Protocol):
     def wanted(self, start: int, stop: int) -> Sequence[tuple[int, int]]:
         """Return the (offset, length) of what has to be looked at before bytes [start, stop) are believed.
 
-        Wants are nested: what a range wants holds what each range that ends before it wants, or is empty where the range
+        Wants are nested: what a range wants holds what each range that ends before it wants, or is empty where it
         depends on nothing. Callers ask for the last range alone.
         """
         ...
