@@ -11,7 +11,7 @@ import colstore_io
 
 FLOORS = [
     (
-        *("arguments", "errors", "threads", "config", "buffers", "tuning"),
+        *("arguments", "errors", "threads", "config", "buffers", "tuning", "taking"),
         *("kernels", "kernels_numpy", "kernels_numpy_columns", "kernels_numpy_text"),
     ),
     ("storage", "fields", "arrays"),

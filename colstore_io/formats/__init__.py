@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..errors import ColumnNotFoundError, FormatError
 from ..fields import PhysicalColumn, Schema
+from ..taking import Take
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,6 +52,7 @@ __all__ = [
     "ReadyDecoder",
     "ShardMeta",
     "Statistics",
+    "TakingDecoder",
     "ValueRoom",
     "detect",
     "format_named",
@@ -283,6 +285,48 @@ class JoiningDecoder(Protocol):
         segment, column : int
         data : memoryview
             The bytes of `ranges`.
+        """
+        ...
+
+
+@runtime_checkable
+class TakingDecoder(Protocol):
+    """A `Decoder` that picks rows while it decodes: it holds their values and the blocks in work, never a chunk."""
+
+    def take(
+        self,
+        segment: int,
+        columns: Sequence[int],
+        data: Sequence[memoryview],
+        take: Take,
+        *,
+        out: Sequence[NDArray[Any] | None] | None = None,
+        threads: int = 1,
+        dictionaries: Collection[int] = (),
+        allocate: Allocate | None = None,
+    ) -> list[DecodedColumn]:
+        """Decode some rows of columns of one segment.
+
+        Parameters
+        ----------
+        segment, columns, data, threads, dictionaries, allocate
+            As for `Decoder.decode`.
+        take : Take
+            Which rows, and where those of a column of fixed width go in `out`.
+        out : sequence of ndarray or None, optional
+            One per column: the target of a column of fixed width, of native dtype; as long as the places of `take` ask
+            for. Without it, shape (take.count,) is made, and the places of `take` must not be given.
+
+        Returns
+        -------
+        list of DecodedColumn
+            ``values`` is what was given as `out`. A ``validity`` has shape (take.count,), in the order of the wanted
+            rows, whatever their places are. An ``array`` too: it has the wanted rows in ascending order.
+
+        Raises
+        ------
+        FormatError
+            As `Decoder.decode`. Blocks without a wanted row need not be looked at.
         """
         ...
 

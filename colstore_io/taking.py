@@ -1,0 +1,120 @@
+"""Which rows of one segment are wanted, and where they go.
+
+What decodes a segment does so in windows: some thousand consecutive rows at a time, in memory that is used again. A
+`Take` picks the wanted rows out of each window, so that a scattered read holds its result and the windows in work.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Take"]
+
+_MASK_STEP = 1 << 16
+"""Rows of a mask between two counts that are kept of it: a window counts fewer than these to know its place."""
+
+
+class Take:
+    """Rows of a segment, picked window by window; stateless, so windows may come from any thread in any order.
+
+    Parameters
+    ----------
+    start : int
+        The row of the segment that `rows` and `mask` count from.
+    rows : ndarray of int64, optional
+        Ascending, not negative; a row may be wanted more than once.
+    mask : ndarray of bool, optional
+        Instead of `rows`.
+    places : ndarray of int64, optional
+        Where in the target each wanted row goes, in the order of the rows. Default: one after the other from 0.
+
+    Attributes
+    ----------
+    start, stop : int
+        The wanted rows lie in [start, stop).
+    count : int
+        How many rows are wanted, repeats counted.
+    """
+
+    __slots__ = ("_before", "_mask", "_places", "_rows", "count", "start", "stop")
+
+    def __init__(
+        self,
+        start: int,
+        *,
+        rows: NDArray[np.int64] | None = None,
+        mask: NDArray[np.bool_] | None = None,
+        places: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.start = start
+        self._rows, self._mask, self._places = rows, mask, places
+        self._before: NDArray[np.int64] | None = None
+        if rows is not None:
+            self.count = len(rows)
+            self.stop = start + (int(rows[-1]) + 1 if len(rows) else 0)
+            return
+        if mask is None:
+            raise TypeError("Take wants rows or a mask")
+        counts = [int(np.count_nonzero(mask[at : at + _MASK_STEP])) for at in range(0, len(mask), _MASK_STEP)]
+        self._before = np.concatenate([[0], np.cumsum(np.array(counts, np.int64))])
+        self.count = int(self._before[-1])
+        self.stop = start + len(mask)
+
+    def _span(self, first: int, stop: int) -> tuple[int, int]:
+        """Return which of the wanted rows, as positions among them, lie in the segment's rows [first, stop)."""
+        low, high = max(first, self.start) - self.start, min(stop, self.stop) - self.start
+        if low >= high:
+            return 0, 0
+        if self._rows is not None:
+            begin, end = np.searchsorted(self._rows, [low, high])
+            return int(begin), int(end)
+        assert self._mask is not None
+        assert self._before is not None
+        step = low // _MASK_STEP
+        begin = int(self._before[step]) + int(np.count_nonzero(self._mask[step * _MASK_STEP : low]))
+        return begin, begin + int(np.count_nonzero(self._mask[low:high]))
+
+    def wants(self, first: int, stop: int) -> bool:
+        """Tell whether a row of [first, stop) is wanted."""
+        low, high = max(first, self.start) - self.start, min(stop, self.stop) - self.start
+        if low >= high:
+            return False
+        if self._rows is not None:
+            begin, end = np.searchsorted(self._rows, [low, high])
+            return bool(begin < end)
+        assert self._mask is not None
+        return bool(self._mask[low:high].any())
+
+    def window(self, first: int, stop: int) -> tuple[slice | NDArray[np.int64], NDArray[Any] | slice]:
+        """Return what a window of the rows [first, stop) has that is wanted.
+
+        Returns
+        -------
+        (target, source)
+            ``out[target] = window[source]`` puts the rows where they belong; `source` is a mask or positions within
+            the window, or an empty slice.
+        """
+        begin, end = self._span(first, stop)
+        if begin == end:
+            return slice(0, 0), slice(0, 0)
+        target: slice | NDArray[np.int64] = (
+            slice(begin, end) if self._places is None else self._places[begin:end]
+        )
+        if self._rows is not None:
+            return target, self._rows[begin:end] - (first - self.start)
+        assert self._mask is not None
+        low, high = max(first, self.start), min(stop, self.stop)
+        mask = self._mask[low - self.start : high - self.start]
+        if (low, high) != (first, stop):
+            whole = np.zeros(stop - first, np.bool_)
+            whole[low - first : high - first] = mask
+            mask = whole
+        return target, mask
+
+    def put(self, first: int, values: NDArray[Any], out: NDArray[Any]) -> None:
+        """Copy the wanted rows of a window, `values`, whose first row is row `first` of the segment, to `out`."""
+        target, source = self.window(first, first + len(values))
+        out[target] = values[source]
