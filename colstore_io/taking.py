@@ -17,6 +17,10 @@ _MASK_STEP = 1 << 16
 """Rows of a mask between two counts that are kept of it: a window counts fewer than these to know its place."""
 
 
+_STEP = 1 << 16
+"""Rows that are picked or placed at once: so much is held besides."""
+
+
 class Take:
     """Rows of a segment, picked window by window; stateless, so windows may come from any thread in any order.
 
@@ -24,11 +28,11 @@ class Take:
     ----------
     start : int
         The row of the segment that `rows` and `mask` count from.
-    rows : ndarray of int64, optional
-        Ascending, not negative; a row may be wanted more than once.
+    rows : ndarray of integers, optional
+        Ascending, not negative; a row may be wanted more than once. 32 bits where they reach are half the memory.
     mask : ndarray of bool, optional
         Instead of `rows`.
-    places : ndarray of int64, optional
+    places : ndarray of integers, optional
         Where in the target each wanted row goes, in the order of the rows. Default: one after the other from 0.
 
     Attributes
@@ -45,9 +49,9 @@ class Take:
         self,
         start: int,
         *,
-        rows: NDArray[np.int64] | None = None,
+        rows: NDArray[np.integer[Any]] | None = None,
         mask: NDArray[np.bool_] | None = None,
-        places: NDArray[np.int64] | None = None,
+        places: NDArray[np.integer[Any]] | None = None,
     ) -> None:
         self.start = start
         self._rows, self._mask, self._places = rows, mask, places
@@ -69,13 +73,19 @@ class Take:
         if low >= high:
             return 0, 0
         if self._rows is not None:
-            begin, end = np.searchsorted(self._rows, [low, high])
-            return int(begin), int(end)
+            return self._bounds(low, high)
         assert self._mask is not None
         assert self._before is not None
         step = low // _MASK_STEP
         begin = int(self._before[step]) + int(np.count_nonzero(self._mask[step * _MASK_STEP : low]))
         return begin, begin + int(np.count_nonzero(self._mask[low:high]))
+
+    def _bounds(self, low: int, high: int) -> tuple[int, int]:
+        """Return which of `rows` lie in [low, high)."""
+        assert self._rows is not None
+        # Bounds of another type would have all rows converted.
+        begin, end = np.searchsorted(self._rows, np.array([low, high], self._rows.dtype))
+        return int(begin), int(end)
 
     def wants(self, first: int, stop: int) -> bool:
         """Tell whether a row of [first, stop) is wanted."""
@@ -83,8 +93,8 @@ class Take:
         if low >= high:
             return False
         if self._rows is not None:
-            begin, end = np.searchsorted(self._rows, [low, high])
-            return bool(begin < end)
+            begin, end = self._bounds(low, high)
+            return begin < end
         assert self._mask is not None
         return bool(self._mask[low:high].any())
 
@@ -100,11 +110,16 @@ class Take:
         begin, end = self._span(first, stop)
         if begin == end:
             return slice(0, 0), slice(0, 0)
-        target: slice | NDArray[np.int64] = (
-            slice(begin, end) if self._places is None else self._places[begin:end]
-        )
+        target: slice | NDArray[np.int64] = slice(begin, end)
+        if self._places is not None:
+            target = self._places[begin:end].astype(np.int64, copy=False)
+        return target, self._source(first, stop, begin, end)
+
+    def _source(self, first: int, stop: int, begin: int, end: int) -> NDArray[Any]:
+        """Return where in a window of the rows [first, stop) the wanted rows number [begin, end) are."""
         if self._rows is not None:
-            return target, self._rows[begin:end] - (first - self.start)
+            positions: NDArray[Any] = np.subtract(self._rows[begin:end], first - self.start, dtype=np.int64)
+            return positions
         assert self._mask is not None
         low, high = max(first, self.start), min(stop, self.stop)
         mask = self._mask[low - self.start : high - self.start]
@@ -112,9 +127,52 @@ class Take:
             whole = np.zeros(stop - first, np.bool_)
             whole[low - first : high - first] = mask
             mask = whole
-        return target, mask
+        return mask
 
     def put(self, first: int, values: NDArray[Any], out: NDArray[Any]) -> None:
         """Copy the wanted rows of a window, `values`, whose first row is row `first` of the segment, to `out`."""
-        target, source = self.window(first, first + len(values))
-        out[target] = values[source]
+        for at in range(0, len(values), _STEP):
+            part = values[at : at + _STEP]
+            target, source = self.window(first + at, first + at + len(part))
+            out[target] = part[source]
+
+    def pick(self, first: int, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the wanted rows, in their order, of values that begin with row `first` and hold all of them.
+
+        Returns
+        -------
+        ndarray, shape (count,)
+        """
+        out = np.empty(self.count, values.dtype)
+        for at in range(0, len(values), _STEP):
+            part = values[at : at + _STEP]
+            begin, end = self._span(first + at, first + at + len(part))
+            if begin < end:
+                out[begin:end] = part[self._source(first + at, first + at + len(part), begin, end)]
+        return out
+
+    @property
+    def mask(self) -> NDArray[np.bool_] | None:
+        """The mask of the rows from `start`, if there is one."""
+        return self._mask
+
+    def positions(self) -> NDArray[np.integer[Any]]:
+        """Return the wanted rows, counted from `start`, ascending; not to be written to."""
+        if self._rows is not None:
+            return self._rows
+        assert self._mask is not None
+        return np.flatnonzero(self._mask)
+
+    def places(self, begin: int, end: int) -> slice | NDArray[np.int64]:
+        """Return where in the target the wanted rows number [begin, end) go."""
+        if self._places is None:
+            return slice(begin, end)
+        return self._places[begin:end].astype(np.int64, copy=False)
+
+    def spread(self, picked: NDArray[Any], out: NDArray[Any]) -> None:
+        """Copy what there is for each wanted row, in their order, to its place in `out`."""
+        if self._places is None:
+            out[: self.count] = picked
+            return
+        for at in range(0, self.count, _STEP):
+            out[self.places(at, at + _STEP)] = picked[at : at + _STEP]
