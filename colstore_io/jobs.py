@@ -127,6 +127,7 @@ class _Window:
         self._begun = 0
         self._left: dict[int, int] = {}  # pieces in work: jobs that have not ended
         self._waiting: deque[tuple[int, Job]] = deque()  # jobs of begun pieces that nobody has taken
+        self._idle = 0  # threads that wait
         self._stopped = False
         self._condition = threading.Condition()
 
@@ -156,13 +157,16 @@ class _Window:
                 if self._settled is not None:
                     first = min(first, self._settled())
                 if self._begun >= first + self._ahead:
+                    self._idle += 1
                     self._condition.wait()
+                    self._idle -= 1
                     continue
                 jobs = sorted(self._make(self._begun), key=lambda job: -job.weight)
                 if jobs:
                     self._left[self._begun] = len(jobs)
                     self._waiting.extend((self._begun, job) for job in jobs)
-                    self._condition.notify_all()
+                    if self._idle:
+                        self._condition.notify_all()
                 self._begun += 1
             return None
 
@@ -171,4 +175,5 @@ class _Window:
             self._left[number] -= 1
             if self._left[number] == 0:
                 del self._left[number]
-            self._condition.notify_all()
+            if self._idle:
+                self._condition.notify_all()

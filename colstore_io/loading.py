@@ -119,16 +119,24 @@ class Loader:
         self._allocate = allocate
         plan = source.plan
         self.first_segment = np.searchsorted(plan.segments.file, np.arange(len(plan.files)))
+        self._columns: dict[int, list[int]] = {}  # by layout
         self._limit = config.get_decoded_cache_bytes() if caching else 0
         self._room = self._limit  # what this read may still decode to be kept
         self._maps = source.mappings()
+        # Asked once: a question about a protocol takes as long as a small chunk.
+        kinds = {kind: issubclass(kind, TakingDecoder) for kind in {type(d) for d in plan.decoders}}
+        self._taking = [kinds[type(decoder)] for decoder in plan.decoders]
         self.fetched: Fetched = {}
         """Stored bytes that need not be fetched: what another loader of these columns has left."""
 
     def columns(self, file: int) -> list[int]:
         """Return the numbers of the fields in a file."""
         plan = self.source.plan
-        return plan.layouts[plan.files[file].layout].columns(self.positions)
+        layout = plan.files[file].layout
+        found = self._columns.get(layout)
+        if found is None:
+            found = self._columns[layout] = plan.layouts[layout].columns(self.positions)
+        return found
 
     def run(self, cut: Cut, results: Sequence[Result], pieces: Sequence[Piece] | None = None) -> None:
         """Decode pieces, by default all of them, and put their columns into `results`.
@@ -335,13 +343,14 @@ class Loader:
         all_columns = self.columns(file)
         columns = [all_columns[number] for number in numbers]
         dictionaries = [c for n, c in zip(numbers, columns, strict=True) if n in self.categorical]
+        taking = self._taking[file]
         data = self._data(file, ranges)
 
         def run(granted: int) -> None:
             joined = results[numbers[0]].whole_segments
             take = None if joined else wanted.get()
             shared = load.keep
-            if take is not None and not load.keep and isinstance(decoder, TakingDecoder):
+            if take is not None and not load.keep and taking:
                 decoded = decoder.take(
                     local,
                     columns,

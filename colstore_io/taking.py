@@ -6,6 +6,7 @@ What decodes a segment does so in windows: some thousand consecutive rows at a t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -131,10 +132,8 @@ class Take:
 
     def put(self, first: int, values: NDArray[Any], out: NDArray[Any]) -> None:
         """Copy the wanted rows of a window, `values`, whose first row is row `first` of the segment, to `out`."""
-        for at in range(0, len(values), _STEP):
-            part = values[at : at + _STEP]
-            target, source = self.window(first + at, first + at + len(part))
-            out[target] = part[source]
+        for begin, end, part in self._parts(first, values):
+            out[self.places(begin, end)] = part
 
     def pick(self, first: int, values: NDArray[Any]) -> NDArray[Any]:
         """Return the wanted rows, in their order, of values that begin with row `first` and hold all of them.
@@ -144,12 +143,25 @@ class Take:
         ndarray, shape (count,)
         """
         out = np.empty(self.count, values.dtype)
-        for at in range(0, len(values), _STEP):
-            part = values[at : at + _STEP]
-            begin, end = self._span(first + at, first + at + len(part))
-            if begin < end:
-                out[begin:end] = part[self._source(first + at, first + at + len(part), begin, end)]
+        for begin, end, part in self._parts(first, values):
+            out[begin:end] = part
         return out
+
+    def _parts(self, first: int, values: NDArray[Any]) -> Iterator[tuple[int, int, NDArray[Any]]]:
+        """Yield the wanted rows of a window, some at once: which of all they are, and their values."""
+        stop = first + len(values)
+        if self._rows is not None:
+            low, high = max(first, self.start) - self.start, min(stop, self.stop) - self.start
+            begin, end = self._bounds(low, high) if low < high else (0, 0)
+            for at in range(begin, end, _STEP):
+                until = min(end, at + _STEP)
+                yield at, until, values[self._source(first, stop, at, until)]
+            return
+        for row in range(first, stop, _STEP):
+            part = values[row - first : row - first + _STEP]
+            begin, end = self._span(row, row + len(part))
+            if begin < end:
+                yield begin, end, part[self._source(row, row + len(part), begin, end)]
 
     @property
     def mask(self) -> NDArray[np.bool_] | None:

@@ -20,6 +20,7 @@ FLOORS = [
     ("predicate", "ingest", "writing"),
     ("chunk_cache", "plan", "dataset", "opening", "messageruns"),
     (
+        "assembly",
         "cold",
         "decoding",
         "gather",

@@ -87,7 +87,6 @@ LOADED_BY_A_FIRST_READ = {
         "fields",
         "formats",
         "gather",
-        "joining",
         "kernels",
     ),
     *(
