@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from . import threads
 
-__all__ = ["AHEAD", "Job", "run_all", "run_in_order"]
+__all__ = ["AHEAD", "Job", "run_all", "run_in_order", "run_queue"]
 
 AHEAD = 2
 """Pieces a thread that may be begun and not done."""
@@ -74,6 +74,11 @@ def _one_after_the_other(jobs: Sequence[Job]) -> Callable[[int], None]:
             job.run(granted)
 
     return run
+
+
+def run_queue(jobs: Sequence[Job], granted: int) -> None:
+    """Run jobs on `granted` threads, one a thread, begun in the order given: for those that nothing waits for."""
+    threads.map_with_helpers(lambda job: job.run(1), jobs, granted - 1)
 
 
 def run_in_order(

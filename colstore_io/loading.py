@@ -19,13 +19,16 @@ from . import config, threads
 from .chunk_cache import Key
 from .dataset import Source
 from .formats import Allocate, DecodedColumn, TakingDecoder
-from .jobs import AHEAD, Job, run_all, run_in_order
+from .jobs import AHEAD, Job, run_all, run_in_order, run_queue
 from .pieces import Cut, Piece
 from .results import Collected, JoinedResult, Result
 from .storage import read_ranges
 from .taking import Take
 
 __all__ = ["WAVE_BYTES", "Loader"]
+
+PLANNED_JOBS = 1024
+"""Jobs up to which all are made before the first is run, while no other thread wants to run Python code."""
 
 WAVE_BYTES = 64 << 20
 """Stored bytes that are fetched at once, beside those of one segment."""
@@ -295,9 +298,11 @@ class Loader:
     def _run(self, batch: _Batch, chained: bool) -> None:
         """Decode the pieces of a batch, as many at once as threads are free."""
         cap = self._cap()
-        with threads.lease(threads.wanted_threads(batch.weight(AHEAD * cap), cap)) as granted:
+        with threads.lease(threads.wanted_threads(batch.weight(), cap)) as granted:
             if chained or batch.count <= AHEAD * granted:
-                run_all([job for number in range(batch.count) for job in batch.jobs(number)], granted)
+                run_all(batch.all_jobs(), granted)
+            elif batch.known and batch.settled is None:
+                run_queue(batch.all_jobs(), granted)
             else:
                 run_in_order(batch.jobs, batch.count, granted, batch.settled)
 
@@ -338,7 +343,7 @@ class Loader:
         results: Sequence[Result],
         wanted: _Wanted,
     ) -> Callable[[int], None]:
-        decoder = self.source.plan.decoders[file]
+        decoder: Any = self.source.plan.decoders[file]
         local = piece.segment - int(self.first_segment[file])
         all_columns = self.columns(file)
         columns = [all_columns[number] for number in numbers]
@@ -411,6 +416,7 @@ class _Batch:
         self._plans = plans
         self._made: dict[int, list[Job]] = {}
         self.count = len(pieces)
+        self.known = self.count * len(loader.fields) <= PLANNED_JOBS
         ordered = [result for result in results if result.settled() is not None]
         self.settled: Callable[[], int] | None = None
         if ordered:
@@ -428,11 +434,15 @@ class _Batch:
             plan = self._plans[number]
         return self._loader.jobs(self._cut, self._results, plan)
 
-    def weight(self, most: int) -> int:
-        """Return how many stored bytes all pieces have; of more than `most` pieces, about how many."""
+    def all_jobs(self) -> list[Job]:
+        """Return the jobs of all pieces, one piece after the other."""
+        return [job for number in range(self.count) for job in self.jobs(number)]
+
+    def weight(self) -> int:
+        """Return how many stored bytes all pieces have, or about how many."""
         if self._plans is not None:
             return sum(length for plan in self._plans for load in plan.loads for _, length in load.ranges)
-        numbers = range(self.count if self.count <= most else 1)
+        numbers = range(self.count if self.known else 1)
         for number in numbers:
             self._made[number] = self.jobs(number)
         weight = sum(job.weight for number in numbers for job in self._made[number])

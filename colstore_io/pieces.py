@@ -239,12 +239,14 @@ class _Scattered(_Picked):
         self._positions, self._row_start = positions, table.row_start
         self.count = n = len(positions)
         self._order = np.empty(n, _narrow(n))
+        self._ordered: NDArray[np.int64] | None = None
         # At least as many rows as segments: the borders of blocks take no more memory than the order then.
         block = max(_BLOCK, 2 << table.n_segments.bit_length())
         numbers: NDArray[np.int64] | range
         if n <= block:
             ordered = self._sort(table, 0, n)
             found, begin, end = _runs(table, ordered)
+            self._ordered = ordered  # few
             self._edges, self._size = np.array([[*begin, n]], np.int64), n
             numbers = np.array(found, np.int64)
             low, high = ordered[np.array(begin)], ordered[np.array(end) - 1]
@@ -294,6 +296,11 @@ class _Scattered(_Picked):
         return packed
 
     def take(self, piece: Piece) -> Take | None:
+        if self._ordered is not None:
+            origin = int(self._row_start[piece.segment]) + piece.rows[0]
+            return Take(
+                piece.rows[0], rows=self._ordered[piece.place] - origin, places=self._order[piece.place]
+            )
         column = self._column[piece.number]
         runs = [
             self._order[k * self._size + begin : k * self._size + end]
@@ -309,11 +316,11 @@ class _Scattered(_Picked):
         if int(rows.min()) < 0 or int(rows.max()) >= stop - first:
             raise _changed()
         dtype, bits = _narrow(stop - first), self.count.bit_length()
-        if len(runs) == 1:  # sorted already
+        if len(runs) == 1:  # sorted already; not to be written to, as it is the order itself
             return Take(first, rows=rows.astype(dtype), places=places)
         if (stop - first) >> (62 - bits):
-            order = np.argsort(rows, kind="stable")
-            return Take(first, rows=rows[order], places=places[order])
+            by_row = np.argsort(rows, kind="stable")
+            return Take(first, rows=rows[by_row], places=places[by_row])
         rows <<= bits
         rows |= places
         rows.sort()

@@ -161,7 +161,7 @@ class Take:
             part = values[row - first : row - first + _STEP]
             begin, end = self._span(row, row + len(part))
             if begin < end:
-                yield begin, end, part[self._source(row, row + len(part), begin, end)]
+                yield begin, end, part[self.window(row, row + len(part))[1]]
 
     @property
     def mask(self) -> NDArray[np.bool_] | None:
