@@ -157,11 +157,16 @@ class Take:
                 until = min(end, at + _STEP)
                 yield at, until, values[self._source(first, stop, at, until)]
             return
+        begin, last = self._span(first, stop)
         for row in range(first, stop, _STEP):
+            if begin == last:
+                return
             part = values[row - first : row - first + _STEP]
-            begin, end = self._span(row, row + len(part))
-            if begin < end:
-                yield begin, end, part[self.window(row, row + len(part))[1]]
+            after = row + len(part)
+            found = part[self.window(row, after)[1] if self._mask is None else self._source(row, after, 0, 0)]
+            if len(found):
+                yield begin, begin + len(found), found
+                begin += len(found)
 
     @property
     def mask(self) -> NDArray[np.bool_] | None:
