@@ -155,7 +155,7 @@ class _Masked(_Picked):
             if count == 0:
                 continue
             first = int(own.argmax())
-            stop = own.shape[0] - int(own[::-1].argmax())
+            stop = _last(own) + 1
             pieces.append(Piece(len(pieces), s, (first, stop), slice(done, done + count)))
             done += count
         self.count = done
@@ -332,6 +332,17 @@ class _Scattered(_Picked):
 def _narrow(n: int) -> np.dtype[Any]:
     """Return the smallest type of numbers below `n`."""
     return np.dtype(np.int32 if n <= 1 << 31 else np.int64)
+
+
+def _last(mask: NDArray[np.bool_]) -> int:
+    """Return where the last entry is true; one is. Backwards, NumPy looks at one entry at a time."""
+    step = 64
+    stop = mask.shape[0]
+    while not mask[max(0, stop - step) : stop].any():
+        stop -= step
+        step *= 2
+    first = max(0, stop - step)
+    return stop - 1 - int(mask[first:stop][::-1].argmax())
 
 
 def _ascends(positions: NDArray[np.int64]) -> bool:
