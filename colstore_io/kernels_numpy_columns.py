@@ -154,6 +154,53 @@ class PlainReader:
         return 0
 
 
+def plain_spans(block: Any, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[int, int]:
+    at = found = 0
+    while found < len(starts) and len(block) - at >= 4:
+        length = int.from_bytes(block[at : at + 4], "little")
+        if length > len(block) - at - 4:
+            break
+        starts[found], lengths[found] = at + 4, length
+        found += 1
+        at += 4 + length
+    return found, at
+
+
+def measure_chosen(
+    n_bytes: int,
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    n_affix: int,
+    limit: int,
+) -> int:
+    total = 0
+    for start, length, count in zip(starts.tolist(), lengths.tolist(), counts.tolist(), strict=True):
+        if count < 0 or (count and not 0 <= start <= start + length <= n_bytes):
+            return -1
+        total += count * (n_affix + length)
+    return total if total <= limit else -1
+
+
+def copy_values(
+    block: Any,
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    out: NDArray[np.uint8],
+    prefix: Any = b"",
+    suffix: Any = b"",
+) -> None:
+    data = bytes(block)
+    if measure_chosen(len(data), starts, lengths, counts, len(prefix) + len(suffix), len(out)) != len(out):
+        raise ValueError("out must have exactly the bytes of the chosen values")
+    values = [
+        (bytes(prefix) + data[start : start + length] + bytes(suffix)) * count
+        for start, length, count in zip(starts.tolist(), lengths.tolist(), counts.tolist(), strict=True)
+    ]
+    out[:] = _bytes(b"".join(values))
+
+
 def spread_offsets(offsets: NDArray[Any], bitmap: Any) -> None:
     there = np.unpackbits(_bytes(bitmap), count=len(offsets) - 1, bitorder="little") == 0
     dense = offsets[len(there) - int(there.sum()) :].copy()

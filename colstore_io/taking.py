@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Take"]
+__all__ = ["Run", "Take"]
 
 _MASK_STEP = 1 << 16
 """Rows of a mask between two counts that are kept of it: a window counts fewer than these to know its place."""
@@ -168,6 +168,24 @@ class Take:
                 yield begin, begin + len(found), found
                 begin += len(found)
 
+    def span(self, first: int, stop: int) -> tuple[int, int]:
+        """Return which of the wanted rows, number begin to number end, lie in the segment's rows [first, stop)."""
+        return self._span(first, stop)
+
+    def windows(self, size: int) -> list[int]:
+        """Return which windows of `size` rows of the segment hold a wanted row, ascending."""
+        first, last = self.start // size, -(-self.stop // size)
+        if self.count == 0:
+            return []
+        if self._rows is not None and self.count < last - first:
+            found: list[int] = np.unique((self._rows + self.start) // size).tolist()
+            return found
+        return [window for window in range(first, last) if self.wants(window * size, (window + 1) * size)]
+
+    def row(self, number: int) -> int:
+        """Return the row of the segment that is wanted as number `number`."""
+        return self.start + int(self.positions()[number])
+
     @property
     def mask(self) -> NDArray[np.bool_] | None:
         """The mask of the rows from `start`, if there is one."""
@@ -193,3 +211,28 @@ class Take:
             return
         for at in range(0, self.count, _STEP):
             out[self.places(at, at + _STEP)] = picked[at : at + _STEP]
+
+
+class Run(Take):
+    """All rows [start, stop) of a segment, as a `Take`."""
+
+    __slots__ = ()
+
+    def __init__(self, start: int, stop: int) -> None:
+        self.start, self.stop, self.count = start, stop, stop - start
+        self._rows = self._mask = self._places = self._before = None
+
+    def _span(self, first: int, stop: int) -> tuple[int, int]:
+        low, high = max(first, self.start), min(stop, self.stop)
+        return (low - self.start, high - self.start) if low < high else (0, 0)
+
+    def wants(self, first: int, stop: int) -> bool:
+        return max(first, self.start) < min(stop, self.stop)
+
+    def window(self, first: int, stop: int) -> tuple[slice, slice]:
+        begin, end = self._span(first, stop)
+        shift = self.start - first
+        return slice(begin, end), slice(begin + shift, end + shift)
+
+    def positions(self) -> NDArray[np.int64]:
+        return np.arange(self.count)

@@ -331,6 +331,53 @@ static int affixed_values(const uint8_t *block, int64_t n_bytes, plain_state *s,
               : values_block(block, n_bytes, s, affixes, offsets, 0, n, data, capacity);
 }
 
+/* Values of 4-byte length and bytes that lie whole in a block: where their bytes begin in it, and how many there are.
+ * At most `n`. `used` is where the first one begins that is not told. */
+static int64_t whole_values(const uint8_t *block, int64_t n_bytes, int64_t *starts, int64_t *lengths, int64_t n,
+                            int64_t *used) {
+  int64_t pos = 0, k = 0;
+  while (k < n && n_bytes - pos >= 4) {
+    int64_t length = load_u32(block + pos);
+    if (length > n_bytes - pos - 4) break;
+    starts[k] = pos + 4;
+    lengths[k++] = length;
+    pos += 4 + length;
+  }
+  *used = pos;
+  return k;
+}
+
+/* Bytes that chosen values of a block take, value i `counts[i]` times; -1 if a value lies outside the block, a count is
+ * negative, or all of it is more than `limit`. */
+static int64_t chosen_length(int64_t n_bytes, const int64_t *starts, const int64_t *lengths, const int64_t *counts,
+                             int64_t n, int64_t n_affix, int64_t limit) {
+  int64_t total = 0;
+  for (int64_t i = 0; i < n; i++) {
+    if (counts[i] == 0) continue;
+    if (counts[i] < 0 || starts[i] < 0 || starts[i] > n_bytes || lengths[i] < 0 || lengths[i] > n_bytes - starts[i])
+      return -1;
+    int64_t one = n_affix + lengths[i];
+    if (one && counts[i] > (limit - total) / one) return -1;
+    total += counts[i] * one;
+  }
+  return total;
+}
+
+/* Copies them, each between prefix and suffix; `out` has room for all: see chosen_length. */
+static void copy_chosen(const uint8_t *block, int64_t n_bytes, const int64_t *starts, const int64_t *lengths,
+                        const int64_t *counts, int64_t n, value_affixes affixes, uint8_t *out, int64_t capacity) {
+  int64_t at = 0;
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t c = counts[i]; c > 0; c--) {
+      if (affixes.n_prefix) memcpy(out + at, affixes.prefix, (size_t)affixes.n_prefix);
+      at += affixes.n_prefix;
+      copy_value(out + at, block + starts[i], lengths[i], min_i64(n_bytes - starts[i], capacity - at));
+      at += lengths[i];
+      if (affixes.n_suffix) memcpy(out + at, affixes.suffix, (size_t)affixes.n_suffix);
+      at += affixes.n_suffix;
+    }
+}
+
 /* Offsets of n rows from those of the values alone, which stand at the end of `out`: a null is an empty value. An offset
  * never moves up, so the loop runs front to back in place. `bitmap` has `nulls` ones among its first n bits. */
 #define SPREAD_OFFSETS(NAME, OFFSET)                                                          \

@@ -1,0 +1,87 @@
+"""Some rows of a chunk: windows of rows, and which of their values are there.
+
+Rows are decoded in windows of `WINDOW_ROWS`, in memory that is used again; those without a wanted row are passed over
+where the encoding lets a reader do so. So a read holds its result, the block in work of a stream and a window.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...kernels import decode as kernel
+from ...taking import Take
+from .chunk import Chunk, ChunkFacts
+
+__all__ = ["WINDOW_ROWS", "Windows"]
+
+WINDOW_ROWS = 1 << 14
+"""Rows at a time: 128 KiB of the widest values, and so many that a window costs more than the calls it takes."""
+
+
+class Windows:
+    """The windows of a chunk that hold a wanted row.
+
+    Parameters
+    ----------
+    chunk : Chunk
+    facts : ChunkFacts
+    take : Take
+
+    Attributes
+    ----------
+    wanted : list of int
+        Numbers of these windows, ascending.
+    """
+
+    def __init__(self, chunk: Chunk, facts: ChunkFacts, take: Take) -> None:
+        self.take = take
+        self.n_rows = facts.n_rows
+        self.bitmap = chunk.bitmap
+        self.wanted = take.windows(WINDOW_ROWS)
+        self._before = [0]  # values before each window up to the last wanted one
+        if self.bitmap is not None and self.wanted:
+            for window in range(self.wanted[-1] + 1):
+                first, stop = self.rows(window)
+                nulls = kernel.count_nulls(self.nulls(first, stop), stop - first)
+                self._before.append(self._before[-1] + stop - first - nulls)
+
+    def rows(self, window: int) -> tuple[int, int]:
+        """Return the rows [first, stop) of a window."""
+        first = window * WINDOW_ROWS
+        return first, min(first + WINDOW_ROWS, self.n_rows)
+
+    def values(self, window: int) -> tuple[int, int]:
+        """Return the values [first, stop) of a window."""
+        if self.bitmap is None:
+            return self.rows(window)
+        return self._before[window], self._before[window + 1]
+
+    def nulls(self, first: int, stop: int) -> memoryview:
+        """Return the null bitmap of the rows of a window, one that has not more bits than rows."""
+        assert self.bitmap is not None
+        return self.bitmap[first // 8 : (stop + 7) // 8]
+
+    def there(self, window: int) -> NDArray[np.bool_]:
+        """Return which rows of a window have a value; of a chunk that has nulls."""
+        first, stop = self.rows(window)
+        found = np.empty(stop - first, np.bool_)
+        kernel.validity(self.nulls(first, stop), found.view(np.uint8))
+        return found
+
+    def selector(self, window: int) -> Any:
+        """Return what picks the wanted rows, in order and with repeats, out of an array of the rows of a window."""
+        return self.take.window(*self.rows(window))[1]
+
+    def counts(self, window: int) -> NDArray[np.int64]:
+        """Return how often each value of a window is wanted."""
+        first, stop = self.rows(window)
+        selector = self.selector(window)
+        if isinstance(selector, np.ndarray) and selector.dtype != np.bool_:
+            counts = np.bincount(selector, minlength=stop - first)
+        else:
+            counts = np.zeros(stop - first, np.int64)
+            counts[selector] = 1
+        return counts if self.bitmap is None else counts[self.there(window)]
