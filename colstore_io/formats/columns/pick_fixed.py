@@ -18,7 +18,7 @@ from ...threads import map_with_helpers
 from .. import DecodedColumn
 from .chunk import Chunk, ChunkFacts, Place
 from .dictionary import Dictionary
-from .picking import WINDOW_ROWS, Windows
+from .picking import Windows
 from .sinks import Request
 from .stream import Stream
 from .tags import NUMPY_TYPES, Encoding, Type
@@ -134,7 +134,7 @@ def pick_fixed(
             values = _Dict(stream, facts, dictionary, entries)
         else:
             values = _KINDS[chunk.encoding](stream, facts)
-        scratch = np.empty(min(WINDOW_ROWS, facts.n_rows), dtype)
+        scratch = np.empty(min(windows.size, facts.n_rows), dtype)
         try:
             for window in wanted:
                 first, stop = windows.rows(window)

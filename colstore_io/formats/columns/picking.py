@@ -18,7 +18,8 @@ from .chunk import Chunk, ChunkFacts
 __all__ = ["WINDOW_ROWS", "Windows"]
 
 WINDOW_ROWS = 1 << 14
-"""Rows at a time: 128 KiB of the widest values, and so many that a window costs more than the calls it takes."""
+"""Rows at a time: 128 KiB of the widest values, and so many that a window costs more than the calls it takes.
+Whole bytes of a null bitmap."""
 
 
 class Windows:
@@ -32,15 +33,18 @@ class Windows:
 
     Attributes
     ----------
+    size : int
+        Rows of a window, the last one less.
     wanted : list of int
         Numbers of these windows, ascending.
     """
 
     def __init__(self, chunk: Chunk, facts: ChunkFacts, take: Take) -> None:
         self.take = take
+        self.size = WINDOW_ROWS
         self.n_rows = facts.n_rows
         self.bitmap = chunk.bitmap
-        self.wanted = take.windows(WINDOW_ROWS)
+        self.wanted = take.windows(self.size)
         self._before = [0]  # values before each window up to the last wanted one
         if self.bitmap is not None and self.wanted:
             for window in range(self.wanted[-1] + 1):
@@ -50,8 +54,8 @@ class Windows:
 
     def rows(self, window: int) -> tuple[int, int]:
         """Return the rows [first, stop) of a window."""
-        first = window * WINDOW_ROWS
-        return first, min(first + WINDOW_ROWS, self.n_rows)
+        first = window * self.size
+        return first, min(first + self.size, self.n_rows)
 
     def values(self, window: int) -> tuple[int, int]:
         """Return the values [first, stop) of a window."""
