@@ -170,15 +170,18 @@ def measure_chosen(
     n_bytes: int,
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
-    counts: NDArray[np.int64],
+    chosen: NDArray[np.int64],
     n_affix: int,
     limit: int,
 ) -> int:
     total = 0
-    for start, length, count in zip(starts.tolist(), lengths.tolist(), counts.tolist(), strict=True):
-        if count < 0 or (count and not 0 <= start <= start + length <= n_bytes):
+    for number in chosen.tolist():
+        if not 0 <= number < len(starts):
             return -1
-        total += count * (n_affix + length)
+        start, length = int(starts[number]), int(lengths[number])
+        if not 0 <= start <= start + length <= n_bytes or length < 0:
+            return -1
+        total += n_affix + length
     return total if total <= limit else -1
 
 
@@ -186,18 +189,21 @@ def copy_values(
     block: Any,
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
-    counts: NDArray[np.int64],
+    chosen: NDArray[np.int64],
+    ends: NDArray[np.int64],
     out: NDArray[np.uint8],
     prefix: Any = b"",
     suffix: Any = b"",
 ) -> None:
     data = bytes(block)
-    if measure_chosen(len(data), starts, lengths, counts, len(prefix) + len(suffix), len(out)) != len(out):
-        raise ValueError("out must have exactly the bytes of the chosen values")
+    size = measure_chosen(len(data), starts, lengths, chosen, len(prefix) + len(suffix), len(out))
+    if size != len(out) or len(ends) != len(chosen):
+        raise ValueError("out must have exactly the bytes of the chosen values, and ends a place for each")
     values = [
-        (bytes(prefix) + data[start : start + length] + bytes(suffix)) * count
-        for start, length, count in zip(starts.tolist(), lengths.tolist(), counts.tolist(), strict=True)
+        bytes(prefix) + data[starts[number] : starts[number] + lengths[number]] + bytes(suffix)
+        for number in chosen.tolist()
     ]
+    ends[:] = np.cumsum([len(value) for value in values])
     out[:] = _bytes(b"".join(values))
 
 

@@ -347,35 +347,36 @@ static int64_t whole_values(const uint8_t *block, int64_t n_bytes, int64_t *star
   return k;
 }
 
-/* Bytes that chosen values of a block take, value i `counts[i]` times; -1 if a value lies outside the block, a count is
- * negative, or all of it is more than `limit`. */
-static int64_t chosen_length(int64_t n_bytes, const int64_t *starts, const int64_t *lengths, const int64_t *counts,
-                             int64_t n, int64_t n_affix, int64_t limit) {
+/* Bytes that the chosen ones of `n` values of a block take, each with `n_affix` more; -1 if there is no such value, one
+ * lies outside the block, or all of it is more than `limit`. */
+static int64_t chosen_length(int64_t n_bytes, const int64_t *starts, const int64_t *lengths, int64_t n,
+                             const int64_t *chosen, int64_t n_chosen, int64_t n_affix, int64_t limit) {
   int64_t total = 0;
-  for (int64_t i = 0; i < n; i++) {
-    if (counts[i] == 0) continue;
-    if (counts[i] < 0 || starts[i] < 0 || starts[i] > n_bytes || lengths[i] < 0 || lengths[i] > n_bytes - starts[i])
-      return -1;
-    int64_t one = n_affix + lengths[i];
-    if (one && counts[i] > (limit - total) / one) return -1;
-    total += counts[i] * one;
+  for (int64_t i = 0; i < n_chosen; i++) {
+    int64_t k = chosen[i];
+    if (UNLIKELY(k < 0 || k >= n)) return -1;
+    if (UNLIKELY(starts[k] < 0 || starts[k] > n_bytes || lengths[k] < 0 || lengths[k] > n_bytes - starts[k])) return -1;
+    total += n_affix + lengths[k]; /* each is below 2^42: looked at before there is an overflow */
+    if (UNLIKELY(total > limit)) return -1;
   }
   return total;
 }
 
-/* Copies them, each between prefix and suffix; `out` has room for all: see chosen_length. */
+/* Copies them, each between prefix and suffix, and says where each ends; `out` has room for all: see chosen_length. */
 static void copy_chosen(const uint8_t *block, int64_t n_bytes, const int64_t *starts, const int64_t *lengths,
-                        const int64_t *counts, int64_t n, value_affixes affixes, uint8_t *out, int64_t capacity) {
+                        const int64_t *chosen, int64_t n_chosen, value_affixes affixes, int64_t *ends, uint8_t *out,
+                        int64_t capacity) {
   int64_t at = 0;
-  for (int64_t i = 0; i < n; i++)
-    for (int64_t c = counts[i]; c > 0; c--) {
-      if (affixes.n_prefix) memcpy(out + at, affixes.prefix, (size_t)affixes.n_prefix);
-      at += affixes.n_prefix;
-      copy_value(out + at, block + starts[i], lengths[i], min_i64(n_bytes - starts[i], capacity - at));
-      at += lengths[i];
-      if (affixes.n_suffix) memcpy(out + at, affixes.suffix, (size_t)affixes.n_suffix);
-      at += affixes.n_suffix;
-    }
+  for (int64_t i = 0; i < n_chosen; i++) {
+    int64_t start = starts[chosen[i]], length = lengths[chosen[i]];
+    if (affixes.n_prefix) memcpy(out + at, affixes.prefix, (size_t)affixes.n_prefix);
+    at += affixes.n_prefix;
+    copy_value(out + at, block + start, length, min_i64(n_bytes - start, capacity - at));
+    at += length;
+    if (affixes.n_suffix) memcpy(out + at, affixes.suffix, (size_t)affixes.n_suffix);
+    at += affixes.n_suffix;
+    ends[i] = at;
+  }
 }
 
 /* Offsets of n rows from those of the values alone, which stand at the end of `out`: a null is an empty value. An offset

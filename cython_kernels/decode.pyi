@@ -205,25 +205,35 @@ def measure_chosen(
     n_bytes: int,
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
-    counts: NDArray[np.int64],
+    chosen: NDArray[np.int64],
     n_affix: int,
     limit: int,
 ) -> int:
     """Return how many bytes `copy_values` would write, with `n_affix` bytes around each value.
 
-    -1 if a chosen value does not lie in a block of `n_bytes`, or all of it is more than `limit`.
+    -1 if a chosen value is not there or does not lie in a block of `n_bytes`, or all of it is more than `limit`.
     """
 
 def copy_values(
     block: Buffer,
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
-    counts: NDArray[np.int64],
+    chosen: NDArray[np.int64],
+    ends: NDArray[np.int64],
     out: NDArray[np.uint8],
     prefix: Buffer = b"",
     suffix: Buffer = b"",
 ) -> None:
-    """Copy values of a block, one after the other, each as often as `counts` says, between `prefix` and `suffix`.
+    """Copy values of a block, one after the other, each between `prefix` and `suffix`.
+
+    Parameters
+    ----------
+    starts, lengths : ndarray of int64
+        Of the values, in the block.
+    chosen : ndarray of int64, shape (k,)
+        Which of them, in any order; repeats allowed.
+    ends : ndarray of int64, shape (k,)
+        Filled with where each copy ends in `out`.
 
     Raises
     ------

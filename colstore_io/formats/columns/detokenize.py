@@ -28,6 +28,7 @@ __all__ = [
     "TokenizedReader",
     "decode_tokenized",
     "token_layout",
+    "too_large",
     "wrong_boundaries",
     "wrong_ids",
 ]
@@ -109,7 +110,7 @@ def token_layout(head: bytes, size: int, n_expected: int, max_bytes: int) -> Tok
         raise FormatError(f"{n_ids} ids cannot take {n_escapes} escape bytes of the tokenized stream")
     max_bytes = min(max(max_bytes, 0), 1 << 48)
     if n_escapes > max_bytes:
-        raise _too_large(max_bytes)
+        raise too_large(max_bytes)
     return TokenLayout(
         representation,
         boundary,
@@ -143,14 +144,15 @@ def wrong_ids(
             f"token id {reader.bad_id} is neither in the vocabulary of {n_tokens} tokens nor the escape id"
         )
     if code == _TOO_LARGE:
-        return _too_large(max_bytes)
+        return too_large(max_bytes)
     if code == _ESCAPES:
         return FormatError(f"more ids take an escape byte than there are escape bytes ({n_escapes})")
     problem = {_POSITION: "has a position outside its table", _SURPLUS: "goes on after its last id"}[code]
     return FormatError(f"id stream {problem}")
 
 
-def _too_large(max_bytes: int) -> FormatError:
+def too_large(max_bytes: int) -> FormatError:
+    """Return the error for values of more than `max_bytes`."""
     return FormatError(f"tokenized values have more than {max_bytes} bytes together, the limit of this read")
 
 
@@ -330,7 +332,7 @@ class TokenizedReader:
         raise wrong_ids(code, self._reader, self._n_tokens, self._n_escapes, self._max_bytes)
 
     def _too_large(self) -> FormatError:
-        return _too_large(self._max_bytes)
+        return too_large(self._max_bytes)
 
 
 def decode_tokenized(

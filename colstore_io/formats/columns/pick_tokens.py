@@ -14,7 +14,7 @@ from ...errors import FormatError
 from ...kernels import decode as kernel
 from ...kernels import tokens as kernels
 from .chunk import Chunk, Place
-from .detokenize import HEADER_BYTES, TokenLayout, token_layout, wrong_boundaries, wrong_ids
+from .detokenize import HEADER_BYTES, TokenLayout, token_layout, too_large, wrong_boundaries, wrong_ids
 from .pick_variable import Picked
 from .picking import Windows
 from .stream import Stream
@@ -24,7 +24,6 @@ __all__ = ["pick_tokens"]
 
 _RAW, _REMAP, _BITS = 0, 1, 2
 _COUNTS, _OFFSETS = 0, 1
-_POSITION = 1
 
 STEP_IDS = 1 << 15
 """Ids that are decoded at once: 64 KiB, and some 128 KiB of text."""
@@ -74,8 +73,9 @@ class _Tokens:
             low, high = windows.values(window)
             numbers = self._numbers(low, high)
             if window in wanted:
-                counts = windows.counts(window)
-                self.picked.window(window, self._values(numbers, counts), counts)
+                self.picked.begin(window)
+                self._values(numbers)
+                self.picked.end()
             elif random:
                 self.next_id += int(numbers.sum())
             else:
@@ -180,27 +180,27 @@ class _Tokens:
             n -= len(ids)
             self.used += int(np.count_nonzero(ids == self.table.escape)) if self.layout.n_escapes else 0
 
-    def _values(self, numbers: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Copy the wanted ones of values that have so many ids; return how many bytes each of all has."""
-        lengths = np.zeros(len(numbers), np.int64)
+    def _values(self, numbers: NDArray[np.int64]) -> None:
+        """Copy the wanted ones of the values of a window, which have so many ids."""
         if self.layout.representation == _BITS and self.width == 0:
-            self._zeros(numbers, counts, lengths)
-            return lengths
+            self._zeros(numbers)
+            return
+        picked = self.picked
         ends = np.cumsum(numbers)
         first = 0
         while first < len(numbers):
             before = int(ends[first - 1]) if first else 0
-            stop = int(np.searchsorted(ends, before + STEP_IDS, "right"))
-            if stop > first:  # several values at once
-                own = slice(first, stop)
-                data, offsets = self._decoded(self._read(int(ends[stop - 1]) - before), numbers[own])
-                lengths[own] = np.diff(offsets)
-                self.picked.append(data, offsets[:-1].astype(np.int64), lengths[own], counts[own])
-                first = stop
+            stop = max(first + 1, int(np.searchsorted(ends, before + STEP_IDS, "right")))
+            chosen = picked.next_of(first, stop)
+            if int(ends[stop - 1]) - before > STEP_IDS:
+                self._long(int(numbers[first]), len(chosen))
+            elif len(chosen):
+                data, offsets = self._decoded(self._read(int(ends[stop - 1]) - before), numbers[first:stop])
+                places = offsets.astype(np.int64)
+                picked.append(data, places[:-1], np.diff(places), chosen)
             else:
-                lengths[first] = self._long(int(numbers[first]), int(counts[first]))
-                first += 1
-        return lengths
+                self._pass_over(int(ends[stop - 1]) - before)
+            first = stop
 
     def _decoded(
         self, ids: NDArray[np.uint16], numbers: NDArray[np.int64]
@@ -212,9 +212,8 @@ class _Tokens:
             raise FormatError(
                 f"more ids take an escape byte than there are escape bytes ({layout.n_escapes})"
             )
-        left = max(layout.max_bytes - self.picked.distinct, n_escapes)
         reader = kernels.TokenReader(
-            self.table, _RAW, np.empty(0, np.uint8), len(numbers), len(ids), n_escapes, left
+            self.table, _RAW, np.empty(0, np.uint8), len(numbers), len(ids), n_escapes, layout.max_bytes
         )
         if n_escapes:
             begin = layout.ids_stop + self.used
@@ -228,34 +227,29 @@ class _Tokens:
             raise wrong_ids(code, reader, self.table.n_tokens, layout.n_escapes, layout.max_bytes)
         return np.frombuffer(memoryview(reader.take()), np.uint8), offsets
 
-    def _long(self, n: int, count: int) -> int:
-        """Copy a value of many ids piece by piece; return how many bytes it has."""
+    def _long(self, n: int, times: int) -> None:
+        """Copy a value of many ids piece by piece."""
+        if times == 0:
+            self._pass_over(n)
+            return
         size = 0
         while n:
             ids = self._read(min(n, STEP_IDS))
             n -= len(ids)
             data, _ = self._decoded(ids, np.array([len(ids)]))
             size += len(data)
-            if count:
-                self.picked.room(len(data))[:] = data
-            if size > self.layout.max_bytes - self.picked.distinct:
-                raise FormatError(
-                    f"tokenized values have more than {self.layout.max_bytes} bytes together, the limit of this read"
-                )
-        self.picked.repeat(size, count - 1)
-        return size
+            if size > self.layout.max_bytes:
+                raise too_large(self.layout.max_bytes)
+            self.picked.room(len(data))[:] = data
+        self.picked.repeat(size, times)
 
-    def _zeros(
-        self, numbers: NDArray[np.int64], counts: NDArray[np.int64], lengths: NDArray[np.int64]
-    ) -> None:
+    def _zeros(self, numbers: NDArray[np.int64]) -> None:
         """Values of ids of no bits: all of them are token 0."""
-        token = np.frombuffer(self.tokens[0], np.uint8) if self.tokens else np.empty(0, np.uint8)
-        lengths[:] = numbers * len(token)
         self.next_id += int(numbers.sum())
-        if int(lengths[counts > 0].sum()) > self.layout.max_bytes - self.picked.distinct:
-            raise FormatError(
-                f"tokenized values have more than {self.layout.max_bytes} bytes together, the limit of this read"
-            )
-        size = int(lengths @ counts)
-        if size:
-            self.picked.room(size).reshape(-1, len(token))[:] = token
+        token = np.frombuffer(self.tokens[0], np.uint8) if self.tokens else np.empty(0, np.uint8)
+        chosen = self.picked.next_of(0, len(numbers))
+        lengths = numbers * len(token)
+        size = int(lengths[chosen].sum())
+        if size > self.layout.max_bytes * max(1, len(chosen) // max(1, len(numbers))):
+            raise too_large(self.layout.max_bytes)
+        self.picked.fill(token, lengths[chosen])

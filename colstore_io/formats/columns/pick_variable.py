@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Picked", "pick_variable"]
 
 _WORD = 4
-_LIMIT = (1 << 63) - 1
+_LIMIT = 1 << 62
 
 
 def pick_variable(
@@ -109,40 +109,52 @@ class Picked:
         self.offsets[0] = 0
         self.grown = GrownBytes()
         self.validity = None if windows.bitmap is None else _Validity(self.take.count)
+        # A row that is wanted many times may take more than all rows do.
+        self._most_bytes = facts.max_decoded_bytes * max(1, -(-self.take.count // max(1, facts.n_rows)))
         self.filled = 0  # rows
-        self.distinct = 0  # bytes, without repeats
+        self._chosen: NDArray[np.int64] = np.empty(0, np.int64)  # of the window in work
+        self._valid: NDArray[np.bool_] | None = None
+        self._ends: NDArray[np.int64] = (
+            self._chosen
+        )  # of what is there of them, from the beginning of the bytes
+        self._there = 0
+
+    def begin(self, window: int) -> None:
+        """Go to the next window."""
+        self._chosen, self._valid = self.windows.chosen(window)
+        self._ends = np.empty(len(self._chosen), np.int64)
+        self._there = 0
+
+    def next_of(self, low: int, high: int) -> NDArray[np.int64]:
+        """Return which ones of the values [low, high) of the window are wanted, counted from `low`.
+
+        All before `low` are there already.
+        """
+        stop = int(np.searchsorted(self._chosen, high))
+        return self._chosen[self._there : stop] - low
 
     def append(
         self,
         raw: NDArray[np.uint8],
         starts: NDArray[np.int64],
         lengths: NDArray[np.int64],
-        counts: NDArray[np.int64],
+        chosen: NDArray[np.int64],
         affixes: tuple[bytes, bytes] = (b"", b""),
     ) -> None:
-        """Copy values that lie in `raw`, each as often as `counts` says."""
-        size = kernel.measure_chosen(len(raw), starts, lengths, counts, sum(map(len, affixes)), _LIMIT)
+        """Copy the chosen ones of values that lie in `raw`."""
+        size = kernel.measure_chosen(
+            len(raw), starts, lengths, chosen, len(affixes[0]) + len(affixes[1]), _LIMIT
+        )
         if size < 0:
             self.place.fail("a value lies outside its block")
-        kernel.copy_values(raw, starts, lengths, counts, self.room(size), *affixes)
-
-    def room(self, size: int) -> NDArray[np.uint8]:
-        """Return memory for the next `size` bytes, valid until the next call."""
         before = len(self.grown)
-        self.grown.extend(size, self.take.count / self.filled if self.filled else 1.0)
-        return np.frombuffer(memoryview(self.grown), np.uint8)[before:]
-
-    def repeat(self, size: int, times: int) -> None:
-        """Copy the last `size` bytes so many times more."""
-        if size and times > 0:
-            out = self.room(size * times)
-            before = len(self.grown) - len(out) - size
-            out.reshape(times, size)[:] = np.frombuffer(memoryview(self.grown), np.uint8)[
-                before : before + size
-            ]
+        ends = self._ends[self._there : self._there + len(chosen)]
+        kernel.copy_values(raw, starts, lengths, chosen, ends, self.room(size), *affixes)
+        ends += before
+        self._there += len(chosen)
 
     def append_long(
-        self, stream: Stream, start: int, length: int, count: int, affixes: tuple[bytes, bytes] = (b"", b"")
+        self, stream: Stream, start: int, length: int, times: int, affixes: tuple[bytes, bytes] = (b"", b"")
     ) -> None:
         """Copy a value that begins at byte `start` of a stream, wherever its blocks end."""
         prefix, suffix = affixes
@@ -152,47 +164,62 @@ class Picked:
         stream.read_into(start, value[len(prefix) : len(prefix) + length])
         value[len(prefix) + length :] = np.frombuffer(suffix, np.uint8)
         del value  # memory grows in place while nobody looks at it
-        self.repeat(size, count - 1)
+        self.repeat(size, times)
 
-    def spans(
-        self, stream: Stream, starts: NDArray[np.int64], lengths: NDArray[np.int64], counts: NDArray[np.int64]
-    ) -> None:
-        """Copy values that lie anywhere in a stream, in order; those that do not fit in one block piece by piece."""
-        wanted = np.flatnonzero(counts)
-        ends = starts[wanted] + lengths[wanted]
-        done = 0
-        while done < len(wanted):
-            raw, at = stream.block(int(starts[wanted[done]]))
+    def repeat(self, size: int, times: int) -> None:
+        """Make a value of the last `size` bytes, which is there `times` times in all."""
+        before = len(self.grown) - size
+        if size and times > 1:
+            out = self.room(size * (times - 1))
+            value = np.frombuffer(memoryview(self.grown), np.uint8)[before : before + size]
+            out.reshape(times - 1, size)[:] = value
+        self._ends[self._there : self._there + times] = before + size * np.arange(1, times + 1)
+        self._there += times
+
+    def fill(self, token: NDArray[np.uint8], lengths: NDArray[np.int64]) -> None:
+        """Make the wanted values of a window, which have these lengths, of one token again and again."""
+        before, ends = len(self.grown), np.cumsum(lengths)
+        if len(ends) and ends[-1]:
+            self.room(int(ends[-1])).reshape(-1, len(token))[:] = token
+        self._ends[:] = before + ends
+        self._there = len(ends)
+
+    def room(self, size: int) -> NDArray[np.uint8]:
+        """Return memory for the next `size` bytes, valid until the next call."""
+        before = len(self.grown)
+        self.grown.extend(size, self.take.count / self.filled if self.filled else 1.0)
+        return np.frombuffer(memoryview(self.grown), np.uint8)[before:]
+
+    def spans(self, stream: Stream, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        """Copy the wanted values of a window, which lie in order anywhere in a stream."""
+        chosen = self._chosen
+        ends = starts[chosen] + lengths[chosen]
+        while self._there < len(chosen):
+            value = int(chosen[self._there])
+            raw, at = stream.block(int(starts[value]))
             stop = int(np.searchsorted(ends, at + len(raw), "right"))
-            if stop > done:
-                own = wanted[done:stop]
-                self.append(raw, starts[own] - at, lengths[own], counts[own])
-                done = stop
+            if stop > self._there:
+                self.append(raw, starts - at, lengths, chosen[self._there : stop])
             else:
-                value = int(wanted[done])
-                self.append_long(stream, int(starts[value]), int(lengths[value]), int(counts[value]))
-                done += 1
+                times = int(np.searchsorted(chosen, value, "right")) - self._there
+                self.append_long(stream, int(starts[value]), int(lengths[value]), times)
 
-    def window(self, window: int, lengths: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
-        """End a window: its values have these lengths, and were copied as often as `counts` says."""
-        self.distinct += int(lengths[counts > 0].sum())
-        if self.distinct > self.facts.max_decoded_bytes:
+    def end(self) -> None:
+        """Note where the values of the window end, all of which are there."""
+        if len(self.grown) > self._most_bytes:
             self.place.fail(
                 f"the values have more than {self.facts.max_decoded_bytes} bytes together (max_decoded_bytes)"
             )
-        selector = self.windows.selector(window)
-        of_rows = lengths
-        if self.validity is not None:
-            there = self.windows.there(window)
-            of_rows = np.zeros(len(there), np.int64)
-            of_rows[there] = lengths
-            self.validity.put(self.filled, there[selector])
-        ends = np.cumsum(of_rows[selector])
+        ends = self._ends
         before = int(self.offsets[self.filled])
-        if len(ends) and before + int(ends[-1]) > INT32_MAX and self.offsets.dtype.itemsize == 4:
+        if self.validity is not None and self._valid is not None:
+            self.validity.put(self.filled, self._valid)
+            ends = np.concatenate([[before], ends])[np.cumsum(self._valid)]
+        n = len(ends)
+        if len(self.grown) > INT32_MAX and self.offsets.dtype.itemsize == 4:
             self.offsets = self.offsets.astype(np.int64)
-        self.offsets[self.filled + 1 : self.filled + 1 + len(ends)] = ends + before
-        self.filled += len(ends)
+        self.offsets[self.filled + 1 : self.filled + 1 + n] = ends
+        self.filled += n
 
     def finish(self) -> pa.Array:
         """Return the wanted rows as an Arrow array."""
@@ -222,13 +249,13 @@ def _pick_plain(stream: Stream, affixed: bool, windows: Windows, picked: Picked)
         prefix, at = _affix(stream, at, "prefix", place)
         suffix, at = _affix(stream, at, "suffix", place)
         affixes = prefix, suffix
-    extra = len(affixes[0]) + len(affixes[1])
     wanted = set(windows.wanted)
     for window in range(windows.wanted[-1] + 1):
         low, high = windows.values(window)
         n = high - low
         starts, lengths = np.empty(n, np.int64), np.empty(n, np.int64)
-        counts = windows.counts(window) if window in wanted else None
+        if window in wanted:
+            picked.begin(window)
         done = 0
         while done < n:
             if at + _WORD > stream.size:
@@ -236,24 +263,20 @@ def _pick_plain(stream: Stream, affixed: bool, windows: Windows, picked: Picked)
             raw, begin = stream.block(at)
             raw = raw[at - begin :]
             found, used = kernel.plain_spans(raw, starts[done:], lengths[done:])
-            if found:
+            if found == 0:  # the end of a block cuts it
+                length = int.from_bytes(stream.read(at, at + _WORD).tobytes(), "little")
+                if length > stream.size - at - _WORD:
+                    place.fail(f"value {low + done} is longer than what is left of the stream")
+                found, used = 1, _WORD + length
+                if window in wanted and len(chosen := picked.next_of(done, done + 1)):
+                    picked.append_long(stream, at + _WORD, length, len(chosen), affixes)
+            elif window in wanted:
                 own = slice(done, done + found)
-                if counts is not None:
-                    picked.append(raw, starts[own], lengths[own], counts[own], affixes)
-                done += found
-                at += used
-                continue
-            length = int.from_bytes(stream.read(at, at + _WORD).tobytes(), "little")
-            at += _WORD
-            if length > stream.size - at:
-                place.fail(f"value {low + done} is longer than what is left of the stream")
-            if counts is not None and counts[done]:
-                picked.append_long(stream, at, length, int(counts[done]), affixes)
-            lengths[done] = length
-            done += 1
-            at += length
-        if counts is not None:
-            picked.window(window, lengths + extra, counts)
+                picked.append(raw, starts[own], lengths[own], picked.next_of(done, done + found), affixes)
+            done += found
+            at += used
+        if window in wanted:
+            picked.end()
     if windows.values(windows.wanted[-1])[1] == n_values and at != stream.size:
         place.fail(f"more than {n_values} values")
 
@@ -289,9 +312,9 @@ def _pick_offsets(table: Stream, stream: Stream, windows: Windows, picked: Picke
         if len(lengths) and (bounds[-1] > area or (lengths < 0).any()):
             bad = low + (int(np.argmax(lengths < 0)) + 1 if (lengths < 0).any() else high - low)
             place.fail(f"the offset of value {bad} decreases or lies outside the {area} bytes of values")
-        counts = windows.counts(window)
-        picked.spans(stream, first + bounds[:-1], lengths, counts)
-        picked.window(window, lengths, counts)
+        picked.begin(window)
+        picked.spans(stream, first + bounds[:-1], lengths)
+        picked.end()
 
 
 def _codes(dictionary: Dictionary, stream: Stream, windows: Windows, window: int) -> NDArray[np.uint32]:
@@ -304,13 +327,13 @@ def _codes(dictionary: Dictionary, stream: Stream, windows: Windows, window: int
 def _pick_dict(dictionary: Dictionary, stream: Stream, windows: Windows, picked: Picked) -> None:
     """A dictionary of texts or bytes (6.4)."""
     bounds = dictionary.bounds.astype(np.int64)
+    starts, lengths = bounds[:-1], np.diff(bounds)
     for window in windows.wanted:
+        picked.begin(window)
         codes = _codes(dictionary, stream, windows, window)
-        starts = bounds[codes]
-        lengths = bounds[1:][codes] - starts
-        counts = windows.counts(window)
-        picked.append(dictionary.area, starts, lengths, counts)
-        picked.window(window, lengths, counts)
+        chosen = codes[picked.next_of(0, len(codes))].astype(np.int64)
+        picked.append(dictionary.area, starts, lengths, chosen)
+        picked.end()
 
 
 def _keys(

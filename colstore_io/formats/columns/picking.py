@@ -79,13 +79,23 @@ class Windows:
         """Return what picks the wanted rows, in order and with repeats, out of an array of the rows of a window."""
         return self.take.window(*self.rows(window))[1]
 
-    def counts(self, window: int) -> NDArray[np.int64]:
-        """Return how often each value of a window is wanted."""
-        first, stop = self.rows(window)
+    def chosen(self, window: int) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+        """Return which values of a window are wanted, in order and with repeats.
+
+        Returns
+        -------
+        (values, validity)
+            Numbers of the values within the window, ascending; and which of the wanted rows have one, None for all.
+        """
         selector = self.selector(window)
-        if isinstance(selector, np.ndarray) and selector.dtype != np.bool_:
-            counts = np.bincount(selector, minlength=stop - first)
+        if isinstance(selector, slice):
+            rows = np.arange(selector.start, selector.stop)
         else:
-            counts = np.zeros(stop - first, np.int64)
-            counts[selector] = 1
-        return counts if self.bitmap is None else counts[self.there(window)]
+            rows = np.flatnonzero(selector) if selector.dtype == np.bool_ else selector
+        if self.bitmap is None:
+            return rows, None
+        there = self.there(window)
+        if there.all():
+            return rows, None
+        validity = there[rows]
+        return (np.cumsum(there) - 1)[rows[validity]], validity
