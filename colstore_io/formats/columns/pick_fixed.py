@@ -17,6 +17,7 @@ from ...taking import Take
 from ...threads import map_with_helpers
 from .. import DecodedColumn
 from .chunk import Chunk, ChunkFacts, Place
+from .decode_fixed import plain_view
 from .dictionary import Dictionary
 from .picking import Windows
 from .sinks import Request
@@ -119,6 +120,10 @@ def pick_fixed(
     if out is None:
         out = request.bytes(take.count * dtype.itemsize).view(dtype)
     if not windows.wanted:
+        return DecodedColumn(out)
+    view = plain_view(chunk, facts.type) if chunk.bitmap is None else None
+    if view is not None:
+        take.put(0, view, out)
         return DecodedColumn(out)
     validity = None if chunk.bitmap is None else np.ones(take.count, np.bool_)
     dictionary = entries = None
