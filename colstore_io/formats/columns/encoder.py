@@ -6,6 +6,8 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
+from itertools import islice
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -15,8 +17,8 @@ from ... import threads as thread_budget
 from ...arguments import check_integer, check_mapping
 from ...errors import ColumnNotFoundError
 from ...fields import Field, Schema
-from .bounds import chunk_bounds
-from .choose import Layout, choose_codec, choose_layout
+from .bounds import Bounds, chunk_bounds
+from .choose import Choice, Layout, choose_codec, choose_layout
 from .compress import Level, compressor, normal_level
 from .encode import Prepared, check_encoded_bytes, encode_stream, prepare
 from .gob_write import ChunkEntry, ColumnEntry, GroupEntry, footer_bytes
@@ -28,7 +30,10 @@ __all__ = ["ColumnsEncoder", "column_type"]
 T = TypeVar("T")
 R = TypeVar("R")
 
-Part = bytes | memoryview
+Part = bytes | bytearray | memoryview
+
+_HEADER = struct.Struct("<BBIIII")
+"""The chunk header: encoding, codec, bytes of bitmap, raw and stored bytes, blocks (section 3.1)."""
 
 ALIGNED_BYTES = 4096
 """Chunks from this size on are worth it."""
@@ -107,15 +112,28 @@ class _Column:
 
 @dataclass(slots=True)
 class _Chunk:
-    """One column of one row group on its way: encoded, then compressed."""
+    """One column of one row group on its way: encoded, then compressed where that pays.
+
+    `stored` stands for `blocks` in the file if it is not empty.
+    """
 
     column: _Column
     prepared: Prepared
     layout: Layout
-    stream: NDArray[np.uint8]
-    entry: ChunkEntry
+    bounds: Bounds
+    raw_bytes: int
     blocks: list[memoryview]
-    stored: list[Part]
+    stored: list[Part] = dataclass_field(default_factory=list)
+
+    @property
+    def compressed(self) -> bool:
+        """Whether compression is to be tried: an empty column has none."""
+        return self.layout.codec is not Codec.NONE and self.raw_bytes > 0
+
+    def keep(self, stored: list[Part]) -> None:
+        """Take compressed blocks, unless they are no shorter (section 3.3)."""
+        if sum(map(len, stored)) < self.raw_bytes:
+            self.stored = stored
 
 
 class ColumnsEncoder:
@@ -470,42 +488,34 @@ class ColumnsEncoder:
         return lambda call, items: thread_budget.map_with_helpers(call, items, granted - 1)
 
     def _encoded(self, item: tuple[_Column, Prepared, Layout | None]) -> _Chunk:
+        """Encode a column, and compress it if it is one block: the blocks of long ones are compressed side by side."""
         column, prepared, layout = item
-        dense = prepared.dense
-        stream: NDArray[np.uint8] | None = None
-        if layout is None:
-            layout, stream = self._layout(column, prepared)
+        choice = self._choice(column, prepared) if layout is None else Choice(layout)
+        stream = choice.stream
         if stream is None:
-            stream = self._stream(column, prepared, layout)
-        bounds = chunk_bounds(dense)
-        entry = ChunkEntry(
-            0,
-            prepared.null_count,
-            bounds.minimum,
-            bounds.maximum,
-            bounds.min_length,
-            bounds.max_length,
-            int(layout.encoding),
-            int(layout.codec),
-            column.reference,
-        )
+            stream = self._stream(column, prepared, choice.layout)
         view, size = stream.data, self._block_size
-        blocks = [view[at : at + size] for at in range(0, max(1, len(view)), size)]
-        return _Chunk(column, prepared, layout, stream, entry, blocks, [])
+        chunk = _Chunk(column, prepared, choice.layout, chunk_bounds(prepared.dense), len(stream), [view])
+        if len(stream) > size:
+            chunk.blocks = [view[at : at + size] for at in range(0, len(stream), size)]
+        elif choice.stored is not None:
+            chunk.keep([choice.stored])
+        elif chunk.compressed:
+            chunk.keep([compressor(choice.layout.codec, choice.layout.level)(view)])
+        return chunk
 
-    def _layout(self, column: _Column, prepared: Prepared) -> tuple[Layout, NDArray[np.uint8] | None]:
-        """Return the layout by the options and, where these leave it open, the data; the stream if known."""
+    def _choice(self, column: _Column, prepared: Prepared) -> Choice:
+        """Return the layout by the options and, where these leave it open, the data."""
         if column.encoding is None:
-            return choose_layout(prepared.dense), None
-        level: Level = self._level
+            return choose_layout(prepared.dense)
         layout = Layout(
-            column.encoding, column.codec or Codec.NONE, level, self._representation, self._boundary
+            column.encoding, column.codec or Codec.NONE, self._level, self._representation, self._boundary
         )
         if column.codec is not None:
-            return layout, None
-        stream = self._stream(column, prepared, layout)
-        codec, level = choose_codec(stream)
-        return replace(layout, codec=codec, level=level), stream
+            return Choice(layout)
+        choice = choose_codec(column.encoding, self._stream(column, prepared, layout))
+        chosen = replace(layout, codec=choice.layout.codec, level=choice.layout.level)
+        return replace(choice, layout=chosen)
 
     def _stream(self, column: _Column, prepared: Prepared, layout: Layout) -> NDArray[np.uint8]:
         if layout.encoding is not Encoding.TOKENIZED:
@@ -524,21 +534,16 @@ class ColumnsEncoder:
         return np.frombuffer(encoded, np.uint8)
 
     def _compress(self, chunks: list[_Chunk], run: _Run[Any, Any]) -> None:
-        """Compress the blocks of all chunks, then undo it where it did not pay (section 3.3)."""
-        calls = []
-        for chunk in chunks:
-            compress = compressor(chunk.layout.codec, chunk.layout.level)
-            if chunk.layout.codec is not Codec.NONE and len(chunk.stream):
-                calls += [(compress, block) for block in chunk.blocks]
-        done = iter(list(run(lambda call: call[0](call[1]), calls)))
-        for chunk in chunks:
-            raw = len(chunk.stream)
-            if chunk.layout.codec is not Codec.NONE and raw:
-                chunk.stored = [memoryview(next(done)) for _ in chunk.blocks]
-                if sum(map(len, chunk.stored)) < raw:
-                    continue
-            chunk.stored = list(chunk.blocks)
-            chunk.layout = replace(chunk.layout, codec=Codec.NONE)
+        """Compress the blocks of the chunks that have several."""
+        waiting = [chunk for chunk in chunks if len(chunk.blocks) > 1 and chunk.compressed]
+        calls = [
+            (compressor(chunk.layout.codec, chunk.layout.level), block)
+            for chunk in waiting
+            for block in chunk.blocks
+        ]
+        done = iter(list(run(lambda call: call[0](call[1]), calls)) if calls else [])
+        for chunk in waiting:
+            chunk.keep(list(islice(done, len(chunk.blocks))))
 
 
 def _looks_like_memory(chunk: _Chunk) -> bool:
@@ -546,10 +551,10 @@ def _looks_like_memory(chunk: _Chunk) -> bool:
     layout = chunk.layout
     return (
         chunk.column.codec is None
-        and layout.codec is Codec.NONE
+        and not chunk.stored
         and layout.encoding is Encoding.PLAIN
         and chunk.prepared.dense.fixed is not None
-        and len(chunk.stream) >= ALIGNED_BYTES
+        and chunk.raw_bytes >= ALIGNED_BYTES
         and chunk.prepared.null_count == 0
         and chunk.column.kind is not Type.BOOL
     )
@@ -559,18 +564,33 @@ _Run = Callable[[Callable[[T], R], Sequence[T]], Iterable[R]]
 
 
 def _finished(chunk: _Chunk) -> tuple[list[Part], ChunkEntry]:
-    """Return the pieces of a chunk (section 3.1) and its place in the footer."""
-    layout, bitmap = chunk.layout, chunk.prepared.bitmap
-    table = np.empty((len(chunk.blocks), 2), "<u4")
-    table[:, 0] = [len(block) for block in chunk.blocks]
-    table[:, 1] = [len(block) for block in chunk.stored]
-    stored = int(table[:, 1].sum(dtype=np.int64))
-    head = struct.pack(
-        "<BBIIII", layout.encoding, layout.codec, len(bitmap), len(chunk.stream), stored, len(table)
+    """Return the pieces of a chunk (section 3.1) and what the footer says of it."""
+    layout, prepared, bounds = chunk.layout, chunk.prepared, chunk.bounds
+    stored = chunk.stored or chunk.blocks
+    codec = int(layout.codec if chunk.stored else Codec.NONE)
+    lengths = [nbytes for pair in zip(map(len, chunk.blocks), map(len, stored), strict=True) for nbytes in pair]
+    nbytes = sum(lengths[1::2])
+    head = b"".join(
+        (
+            _HEADER.pack(
+                layout.encoding, codec, len(prepared.bitmap), chunk.raw_bytes, nbytes, len(stored)
+            ),
+            struct.pack(f"<{len(lengths)}I", *lengths),
+            prepared.bitmap,
+        )
     )
-    pieces: list[Part] = [head + table.tobytes() + bitmap, *(part for part in chunk.stored if len(part))]
-    entry = replace(chunk.entry, byte_length=len(pieces[0]) + stored, codec=int(layout.codec))
-    return pieces, entry
+    entry = ChunkEntry(
+        len(head) + nbytes,
+        prepared.null_count,
+        bounds.minimum,
+        bounds.maximum,
+        bounds.min_length,
+        bounds.max_length,
+        int(layout.encoding),
+        codec,
+        chunk.column.reference,
+    )
+    return [head, *stored] if nbytes else [head], entry
 
 
 def _option(option: Any, name: str, missing: Any) -> Any:
