@@ -3,8 +3,7 @@
 The format's own default treats all columns of a type alike: integers as differences, everything at one level. Here
 each row group's columns are looked at: a dictionary for a column of few values, no compression where it would save
 next to nothing, the dearer DEFLATE level only where it saves much. Samples are small (two windows of 32 KiB for
-each candidate), so that looking costs a few percent of a write. A stream that is hardly longer is compressed as a
-whole, and that is what is stored.
+each candidate), so that looking costs a few percent of a write. Of short streams all is looked at, and stored as it is then.
 """
 
 from __future__ import annotations
@@ -19,10 +18,13 @@ from .compress import FAST, Level, compressor
 from .encode import Dense, encode_stream, encoded_bytes
 from .tags import Codec, Encoding, Type
 
-__all__ = ["Choice", "Layout", "choose_codec", "choose_layout"]
+__all__ = ["Choice", "Layout", "choose_codec", "choose_layout", "window_stream"]
 
 WINDOW_BYTES = 32 << 10
 """Bytes of one window of a sample, as DEFLATE sees about as many at once. There are two windows."""
+
+WHOLE_BYTES = 3 * WINDOW_BYTES
+"""A stream of at most so many bytes is compressed as a whole instead, and that is what is stored then."""
 
 DISTINCT_ROWS = 4096
 """Values at the start of a column that tell whether its dictionary is worth looking for."""
@@ -43,9 +45,12 @@ DEAR_MATTERS = 0.05
 SIMPLER = 0.98
 """An encoding is preferred to a simpler one only if it needs at most this part of its bytes."""
 
-ENOUGH = 1 / 16
+ENOUGH = 1 / 12
 """Nothing else is tried where an encoding needs at most this part of the bytes of Plain: what there may be left to save
 is hardly worth the time."""
+
+AFFIX_SAVES = 1 / 8
+"""Affix stands for Plain where it leaves out at least this part of its bytes; compression finds smaller parts, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,62 +159,76 @@ def choose_layout(dense: Dense) -> Choice:
 
     Notes
     -----
-    Candidates: numbers Plain, Delta, Dict; text and bytes Plain, Affix, Dict. Plain is tried last, and not at all where
-    another one needs a small part of its bytes; it is preferred where the others save next to nothing. Bytes that do
-    not compress become OffsetBytes, which is read without a look at each value. Booleans are always packed.
+    Numbers: Plain, Delta and Dict are tried; text and bytes: Dict beside Plain, or beside Affix where values begin and
+    end alike, which saves what Plain takes for that. Dict comes first, and nothing else is tried where it or Delta
+    needs a small part of the bytes; Plain is preferred where they save next to nothing. Bytes that do not compress
+    become OffsetBytes, which is read without a look at each value. Booleans are always packed.
     """
     kind = dense.kind
     if kind is Type.BOOL:
         return choose_codec(Encoding.RLE_BITPACK, encode_stream("", dense, Encoding.RLE_BITPACK))
     if dense.n == 0:
         return Choice(Layout(Encoding.PLAIN, Codec.NONE, FAST))
-    enough = ENOUGH * encoded_bytes(dense, Encoding.PLAIN)
+    plain_bytes = encoded_bytes(dense, Encoding.PLAIN)
+    enough = ENOUGH * plain_bytes
+    trials = []
     dictionary = _tried_dictionary(dense)
-    if dictionary is not None and dictionary.nbytes <= enough:
-        return dictionary.choice()
-    windows = _row_windows(dense)
-    scale = dense.n / sum(window.n for window in windows)
-    other = None
+    if dictionary is not None:
+        if dictionary.nbytes <= enough:
+            return dictionary.choice()
+        trials.append(dictionary)
     if Type.INT8 <= kind <= Type.UINT64:
-        other = _tried(Encoding.DELTA, windows, scale)
-    elif not kind.fixed and dictionary is None:
-        other = _tried_affix(dense, windows, scale)
-    if other is not None and other.nbytes <= enough:
-        return other.choice()
-    best = _tried(Encoding.PLAIN, windows, scale)
-    for trial in (other, dictionary):
-        if trial is not None and trial.nbytes <= SIMPLER * best.nbytes:
+        delta = _tried(Encoding.DELTA, dense)
+        if delta.nbytes <= enough:
+            return delta.choice()
+        trials.insert(0, delta)
+    best = _tried(_simplest(dense, plain_bytes) if dictionary is None else Encoding.PLAIN, dense)
+    for trial in trials:
+        if trial.nbytes <= SIMPLER * best.nbytes:
             best = trial
     choice = best.choice()
-    if (
-        kind is Type.BYTES
-        and choice.layout.codec is Codec.NONE
-        and choice.layout.encoding is Encoding.PLAIN
-    ):
+    if kind is Type.BYTES and choice.layout.codec is Codec.NONE and choice.layout.encoding is Encoding.PLAIN:
         return Choice(replace(choice.layout, encoding=Encoding.OFFSET_BYTES))
     return choice
 
 
-def _tried(encoding: Encoding, windows: list[Dense], scale: float) -> _Trial:
-    return _Trial.of(encoding, [(scale, encode_stream("", window, encoding)) for window in windows])
+def _simplest(dense: Dense, plain_bytes: int) -> Encoding:
+    """Return Plain, or Affix where that leaves out a good part of the bytes: it is shorter when compressed, too."""
+    if dense.kind.fixed or not any(dense.rows(0, min(dense.n, 2)).affixes):
+        return Encoding.PLAIN
+    saved = plain_bytes - encoded_bytes(dense, Encoding.AFFIX)
+    return Encoding.AFFIX if saved >= AFFIX_SAVES * plain_bytes else Encoding.PLAIN
+
+
+def _tried(encoding: Encoding, dense: Dense) -> _Trial:
+    """Try an encoding on two runs of rows; on all of them if their stream is short."""
+    if encoded_bytes(dense, encoding) <= WHOLE_BYTES:
+        return _Trial.of(encoding, [(1.0, encode_stream("", dense, encoding))])
+    per_row = encoded_bytes(dense, Encoding.PLAIN) / dense.n
+    rows = min(max(1, int(WINDOW_BYTES / max(per_row, 1 / 64))), dense.n // 2)
+    middle = dense.n // 2
+    windows = (dense.rows(0, rows), dense.rows(middle, middle + rows))
+    scale = dense.n / (2 * rows)
+    return _Trial.of(encoding, [(scale, window_stream(dense, window, encoding)) for window in windows])
+
+
+def window_stream(dense: Dense, window: Dense, encoding: Encoding) -> NDArray[np.uint8]:
+    """Return the part of a stream that is made of the rows of `window`, which are some of `dense`."""
+    if encoding is not Encoding.AFFIX:
+        return encode_stream("", window, encoding)
+    # The affix of the whole column: that of a window alone may be longer.
+    prefix, suffix = dense.affixes
+    part = np.empty(window.value_bytes + window.n * (4 - prefix - suffix), np.uint8)
+    kernels.prefixed(*window.variable, prefix, suffix, part)
+    return part
 
 
 def _windows(stream: NDArray[np.uint8]) -> list[tuple[float, NDArray[np.uint8]]]:
-    if len(stream) <= 3 * WINDOW_BYTES:
+    if len(stream) <= WHOLE_BYTES:
         return [(1.0, stream)]
     middle = len(stream) // 2
     factor = len(stream) / (2 * WINDOW_BYTES)
     return [(factor, stream[:WINDOW_BYTES]), (factor, stream[middle : middle + WINDOW_BYTES])]
-
-
-def _row_windows(dense: Dense) -> list[Dense]:
-    """Return two runs of rows of about `WINDOW_BYTES` each; all rows when there are few."""
-    per_row = dense.value_bytes / dense.n + (0 if dense.kind.fixed else 4)
-    rows = max(1, int(WINDOW_BYTES / max(per_row, 1 / 64)))
-    if dense.n <= 3 * rows:
-        return [dense]
-    middle = dense.n // 2
-    return [dense.rows(0, rows), dense.rows(middle, middle + rows)]
 
 
 def _tried_dictionary(dense: Dense) -> _Trial | None:
@@ -223,22 +242,8 @@ def _tried_dictionary(dense: Dense) -> _Trial | None:
     if dense.dictionary(limit) is None:
         return None
     stream = encode_stream("", dense, Encoding.DICT)
-    if len(stream) <= 3 * WINDOW_BYTES:
+    if len(stream) <= WHOLE_BYTES:
         return _Trial.of(Encoding.DICT, [(1.0, stream)])
     assert dense.ready is not None
     split = 12 + (dense.n * dense.ready.width + 7) // 8
     return _Trial.of(Encoding.DICT, _windows(stream[:split]) + _windows(stream[split:]))
-
-
-def _tried_affix(dense: Dense, windows: list[Dense], scale: float) -> _Trial | None:
-    if not any(windows[0].affixes) or not any(dense.affixes):
-        return None
-    if windows[0] is dense:
-        return _tried(Encoding.AFFIX, windows, 1.0)
-    prefix, suffix = dense.affixes
-    parts = []
-    for window in windows:
-        part = np.empty(window.value_bytes + window.n * (4 - prefix - suffix), np.uint8)
-        kernels.prefixed(*window.variable, prefix, suffix, part)
-        parts.append((scale, part))
-    return _Trial.of(Encoding.AFFIX, parts)

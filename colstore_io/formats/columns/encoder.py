@@ -30,13 +30,17 @@ __all__ = ["ColumnsEncoder", "column_type"]
 T = TypeVar("T")
 R = TypeVar("R")
 
-Part = bytes | bytearray | memoryview
+Part = bytes | memoryview
 
 _HEADER = struct.Struct("<BBIIII")
 """The chunk header: encoding, codec, bytes of bitmap, raw and stored bytes, blocks (section 3.1)."""
 
 ALIGNED_BYTES = 4096
 """Chunks from this size on are worth it."""
+
+SHARED_BYTES = 64 << 10
+"""Columns of a row group are shared among threads if they have so many bytes each: of smaller ones most of the work is
+the interpreter's, which is one thread's at a time."""
 
 ENCODINGS = {
     "plain": Encoding.PLAIN,
@@ -123,17 +127,17 @@ class _Chunk:
     bounds: Bounds
     raw_bytes: int
     blocks: list[memoryview]
-    stored: list[Part] = dataclass_field(default_factory=list)
+    stored: list[memoryview] = dataclass_field(default_factory=list)
 
     @property
     def compressed(self) -> bool:
         """Whether compression is to be tried: an empty column has none."""
         return self.layout.codec is not Codec.NONE and self.raw_bytes > 0
 
-    def keep(self, stored: list[Part]) -> None:
+    def keep(self, stored: Sequence[bytes | bytearray | memoryview]) -> None:
         """Take compressed blocks, unless they are no shorter (section 3.3)."""
         if sum(map(len, stored)) < self.raw_bytes:
-            self.stored = stored
+            self.stored = [memoryview(block) for block in stored]
 
 
 class ColumnsEncoder:
@@ -213,7 +217,7 @@ class ColumnsEncoder:
             encoding, compression, dict(check_mapping("tokenizers", tokenizers or {}))
         )
         self._threads = 0 if threads is None else check_integer("threads", threads)
-        self._layouts: list[Layout] | None = None
+        self._layouts: list[Choice] | None = None
         self._reports: tuple[Candidates, ...] = ()
         self._groups: list[GroupEntry] = []
         self._names: list[bytes] | None = None
@@ -394,7 +398,7 @@ class ColumnsEncoder:
             self._decide(prepared, run)
         return self._reports
 
-    def _decide(self, prepared: list[Prepared], run: _Run[Any, Any]) -> None:
+    def _decide(self, prepared: list[Prepared], run: _Run[Any, Any]) -> list[Choice]:
         mode = self._optimize or "exact"
 
         def one(pair: tuple[_Column, Prepared], measure: _Run[Any, Any] = map) -> Candidates:
@@ -412,10 +416,16 @@ class ColumnsEncoder:
         if (
             mode == "exact"
         ):  # one column after the other, its candidates side by side: their streams take memory
-            self._reports = tuple(one(pair, run) for pair in pairs)
+            reports = tuple(one(pair, run) for pair in pairs)
         else:
-            self._reports = tuple(run(one, pairs))
-        self._layouts = [report.layout for report in self._reports]
+            reports = tuple(run(one, pairs))
+        choices = [report.choice for report in reports]
+        # The streams are of these values, the layouts are for those of all row groups to come.
+        self._layouts = [Choice(choice.layout) for choice in choices]
+        self._reports = tuple(
+            replace(report, choice=choice) for report, choice in zip(reports, self._layouts, strict=True)
+        )
+        return choices
 
     def segment(self, columns: Sequence[Any]) -> Sequence[Part]:
         """Return the bytes of one row group.
@@ -435,12 +445,14 @@ class ColumnsEncoder:
         prepared = self._prepare(columns)
         n_rows = prepared[0].n_rows if prepared else 0
         work = sum(p.dense.value_bytes + 4 * p.n_rows for p in prepared)
+        if self._optimize is None and work < SHARED_BYTES * len(prepared):
+            work = 0
         with ExitStack() as stack:
             run = self._runner(stack, work)
+            choices: Sequence[Choice | None] = self._layouts or [None] * len(prepared)
             if self._optimize is not None and self._layouts is None:
-                self._decide(prepared, run)
-            layouts: Sequence[Layout | None] = self._layouts or [None] * len(prepared)
-            chunks = list(run(self._encoded, list(zip(self._columns, prepared, layouts, strict=True))))
+                choices = self._decide(prepared, run)
+            chunks = list(run(self._encoded, list(zip(self._columns, prepared, choices, strict=True))))
             self._compress(chunks, run)
         parts: list[Part] = []
         entries: list[ChunkEntry] = []
@@ -487,10 +499,10 @@ class ColumnsEncoder:
             return lambda call, items: map(call, items)
         return lambda call, items: thread_budget.map_with_helpers(call, items, granted - 1)
 
-    def _encoded(self, item: tuple[_Column, Prepared, Layout | None]) -> _Chunk:
+    def _encoded(self, item: tuple[_Column, Prepared, Choice | None]) -> _Chunk:
         """Encode a column, and compress it if it is one block: the blocks of long ones are compressed side by side."""
-        column, prepared, layout = item
-        choice = self._choice(column, prepared) if layout is None else Choice(layout)
+        column, prepared, known = item
+        choice = self._choice(column, prepared) if known is None else known
         stream = choice.stream
         if stream is None:
             stream = self._stream(column, prepared, choice.layout)
@@ -568,13 +580,13 @@ def _finished(chunk: _Chunk) -> tuple[list[Part], ChunkEntry]:
     layout, prepared, bounds = chunk.layout, chunk.prepared, chunk.bounds
     stored = chunk.stored or chunk.blocks
     codec = int(layout.codec if chunk.stored else Codec.NONE)
-    lengths = [nbytes for pair in zip(map(len, chunk.blocks), map(len, stored), strict=True) for nbytes in pair]
+    lengths = [
+        nbytes for pair in zip(map(len, chunk.blocks), map(len, stored), strict=True) for nbytes in pair
+    ]
     nbytes = sum(lengths[1::2])
     head = b"".join(
         (
-            _HEADER.pack(
-                layout.encoding, codec, len(prepared.bitmap), chunk.raw_bytes, nbytes, len(stored)
-            ),
+            _HEADER.pack(layout.encoding, codec, len(prepared.bitmap), chunk.raw_bytes, nbytes, len(stored)),
             struct.pack(f"<{len(lengths)}I", *lengths),
             prepared.bitmap,
         )
