@@ -3,7 +3,8 @@
 The format's own default treats all columns of a type alike: integers as differences, everything at one level. Here
 each row group's columns are looked at: a dictionary for a column of few values, no compression where it would save
 next to nothing, the dearer DEFLATE level only where it saves much. Samples are small (two windows of 32 KiB for
-each candidate), so that looking costs a few percent of a write. Of short streams all is looked at, and stored as it is then.
+each candidate), so that looking costs a few percent of a write. Of short streams all is
+looked at, and stored as it is then.
 """
 
 from __future__ import annotations
