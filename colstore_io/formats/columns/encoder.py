@@ -6,7 +6,6 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from dataclasses import field as dataclass_field
 from itertools import islice
 from typing import Any, Literal, TypeVar
 
@@ -118,26 +117,32 @@ class _Column:
 class _Chunk:
     """One column of one row group on its way: encoded, then compressed where that pays.
 
-    `stored` stands for `blocks` in the file if it is not empty.
+    `blocks` are the raw ones until compressed ones take their place; then nothing holds the stream any more.
     """
 
     column: _Column
-    prepared: Prepared
     layout: Layout
+    null_count: int
+    bitmap: bytes
     bounds: Bounds
-    raw_bytes: int
+    lengths: list[int]
     blocks: list[memoryview]
-    stored: list[memoryview] = dataclass_field(default_factory=list)
+    codec: Codec = Codec.NONE
 
     @property
-    def compressed(self) -> bool:
-        """Whether compression is to be tried: an empty column has none."""
-        return self.layout.codec is not Codec.NONE and self.raw_bytes > 0
+    def raw_bytes(self) -> int:
+        return sum(self.lengths)
+
+    @property
+    def waits(self) -> bool:
+        """Whether compression is still to be tried: an empty column has none."""
+        return self.codec is not self.layout.codec and self.lengths[0] > 0
 
     def keep(self, stored: Sequence[bytes | bytearray | memoryview]) -> None:
         """Take compressed blocks, unless they are no shorter (section 3.3)."""
         if sum(map(len, stored)) < self.raw_bytes:
-            self.stored = [memoryview(block) for block in stored]
+            self.blocks = [memoryview(block) for block in stored]
+            self.codec = self.layout.codec
 
 
 class ColumnsEncoder:
@@ -507,13 +512,18 @@ class ColumnsEncoder:
         if stream is None:
             stream = self._stream(column, prepared, choice.layout)
         view, size = stream.data, self._block_size
-        chunk = _Chunk(column, prepared, choice.layout, chunk_bounds(prepared.dense), len(stream), [view])
+        bounds = chunk_bounds(prepared.dense)
+        chunk = _Chunk(
+            column, choice.layout, prepared.null_count, prepared.bitmap, bounds, [len(stream)], [view]
+        )
         if len(stream) > size:
             chunk.blocks = [view[at : at + size] for at in range(0, len(stream), size)]
+            chunk.lengths = [len(block) for block in chunk.blocks]
         elif choice.stored is not None:
             chunk.keep([choice.stored])
-        elif chunk.compressed:
+        elif chunk.waits:
             chunk.keep([compressor(choice.layout.codec, choice.layout.level)(view)])
+        prepared.dense.ready = None  # four bytes a value
         return chunk
 
     def _choice(self, column: _Column, prepared: Prepared) -> Choice:
@@ -547,7 +557,7 @@ class ColumnsEncoder:
 
     def _compress(self, chunks: list[_Chunk], run: _Run[Any, Any]) -> None:
         """Compress the blocks of the chunks that have several."""
-        waiting = [chunk for chunk in chunks if len(chunk.blocks) > 1 and chunk.compressed]
+        waiting = [chunk for chunk in chunks if len(chunk.blocks) > 1 and chunk.waits]
         calls = [
             (compressor(chunk.layout.codec, chunk.layout.level), block)
             for chunk in waiting
@@ -560,14 +570,13 @@ class ColumnsEncoder:
 
 def _looks_like_memory(chunk: _Chunk) -> bool:
     """Whether a chunk that the data's own look chose (`compression="auto"`) stores its values as they are in memory."""
-    layout = chunk.layout
     return (
         chunk.column.codec is None
-        and not chunk.stored
-        and layout.encoding is Encoding.PLAIN
-        and chunk.prepared.dense.fixed is not None
+        and chunk.codec is Codec.NONE
+        and chunk.layout.encoding is Encoding.PLAIN
+        and chunk.column.kind.fixed
         and chunk.raw_bytes >= ALIGNED_BYTES
-        and chunk.prepared.null_count == 0
+        and chunk.null_count == 0
         and chunk.column.kind is not Type.BOOL
     )
 
@@ -577,32 +586,32 @@ _Run = Callable[[Callable[[T], R], Sequence[T]], Iterable[R]]
 
 def _finished(chunk: _Chunk) -> tuple[list[Part], ChunkEntry]:
     """Return the pieces of a chunk (section 3.1) and what the footer says of it."""
-    layout, prepared, bounds = chunk.layout, chunk.prepared, chunk.bounds
-    stored = chunk.stored or chunk.blocks
-    codec = int(layout.codec if chunk.stored else Codec.NONE)
-    lengths = [
-        nbytes for pair in zip(map(len, chunk.blocks), map(len, stored), strict=True) for nbytes in pair
-    ]
-    nbytes = sum(lengths[1::2])
+    bounds, encoding = chunk.bounds, chunk.layout.encoding
+    table = [
+        nbytes for pair in zip(chunk.lengths, map(len, chunk.blocks), strict=True) for nbytes in pair
+    ]  # fmt: skip
+    stored = sum(table[1::2])
     head = b"".join(
         (
-            _HEADER.pack(layout.encoding, codec, len(prepared.bitmap), chunk.raw_bytes, nbytes, len(stored)),
-            struct.pack(f"<{len(lengths)}I", *lengths),
-            prepared.bitmap,
+            _HEADER.pack(
+                encoding, chunk.codec, len(chunk.bitmap), chunk.raw_bytes, stored, len(chunk.blocks)
+            ),
+            struct.pack(f"<{len(table)}I", *table),
+            chunk.bitmap,
         )
     )
     entry = ChunkEntry(
-        len(head) + nbytes,
-        prepared.null_count,
+        len(head) + stored,
+        chunk.null_count,
         bounds.minimum,
         bounds.maximum,
         bounds.min_length,
         bounds.max_length,
-        int(layout.encoding),
-        codec,
+        int(encoding),
+        int(chunk.codec),
         chunk.column.reference,
     )
-    return [head, *stored] if nbytes else [head], entry
+    return [head, *chunk.blocks] if stored else [head], entry
 
 
 def _option(option: Any, name: str, missing: Any) -> Any:
