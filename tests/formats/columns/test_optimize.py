@@ -143,5 +143,7 @@ def test_lzw_is_measured_only_where_deflate_finds_nothing():
         "c", dense(Type.STRING, [f"row {i % 70} of them" for i in range(2000)]), 9, mode="fast"
     )
     assert all(r.compressed_bytes is None for r in fast.rows if r.codec is Codec.LZW)
-    noise = optimize_column("c", dense(Type.INT64, np.random.default_rng(0).integers(0, 1 << 62, 3)), 9, mode="fast")
+    noise = optimize_column(
+        "c", dense(Type.INT64, np.random.default_rng(0).integers(0, 1 << 62, 3)), 9, mode="fast"
+    )
     assert any(r.compressed_bytes is not None for r in noise.rows if r.codec is Codec.LZW)
