@@ -214,11 +214,11 @@ def null_bitmap(array: pa.Array) -> bytes:
     n = len(array)
     if array.null_count == 0:
         return bytes(-(-n // 8))
-    nulls = array.is_null()
-    if nulls.offset:
-        flags: NDArray[Any] = nulls.to_numpy(zero_copy_only=False)
+    valid = array.buffers()[0]
+    if valid is None or array.offset % 8:
+        flags: NDArray[Any] = array.is_null().to_numpy(zero_copy_only=False)
         return np.packbits(flags, bitorder="little").tobytes()
-    bits = np.frombuffer(nulls.buffers()[1], np.uint8)[: -(-n // 8)].copy()
+    bits = np.invert(np.frombuffer(valid, np.uint8, -(-n // 8), array.offset // 8))
     if n % 8:
         bits[-1] &= (1 << n % 8) - 1
     return bits.tobytes()

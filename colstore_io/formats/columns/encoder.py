@@ -37,7 +37,7 @@ _HEADER = struct.Struct("<BBIIII")
 ALIGNED_BYTES = 4096
 """Chunks from this size on are worth it."""
 
-SHARED_BYTES = 64 << 10
+SHARED_BYTES = 32 << 10
 """Columns of a row group are shared among threads if they have so many bytes each: of smaller ones most of the work is
 the interpreter's, which is one thread's at a time."""
 
