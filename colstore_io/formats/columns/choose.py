@@ -202,11 +202,11 @@ def _simplest(dense: Dense, plain_bytes: int) -> Encoding:
 
 
 def _tried(encoding: Encoding, dense: Dense) -> _Trial:
-    """Try an encoding on two runs of rows; on all of them if their stream is short."""
-    if encoded_bytes(dense, encoding) <= WHOLE_BYTES:
-        return _Trial.of(encoding, [(1.0, encode_stream("", dense, encoding))])
-    per_row = encoded_bytes(dense, Encoding.PLAIN) / dense.n
-    rows = min(max(1, int(WINDOW_BYTES / max(per_row, 1 / 64))), dense.n // 2)
+    """Try an encoding on two runs of rows; on all of them if their stream is short, on parts of a few long values."""
+    per_row = max(encoded_bytes(dense, Encoding.PLAIN) / dense.n, 1 / 64)
+    if encoded_bytes(dense, encoding) <= WHOLE_BYTES or per_row > WINDOW_BYTES:
+        return _Trial.of(encoding, _windows(encode_stream("", dense, encoding)))
+    rows = max(1, min(int(WINDOW_BYTES / per_row), dense.n // 2))
     middle = dense.n // 2
     windows = (dense.rows(0, rows), dense.rows(middle, middle + rows))
     scale = dense.n / (2 * rows)
@@ -246,5 +246,5 @@ def _tried_dictionary(dense: Dense) -> _Trial | None:
     if len(stream) <= WHOLE_BYTES:
         return _Trial.of(Encoding.DICT, [(1.0, stream)])
     assert dense.ready is not None
-    split = 12 + (dense.n * dense.ready.width + 7) // 8
+    split = 12 + dense.ready.packed_bytes
     return _Trial.of(Encoding.DICT, _windows(stream[:split]) + _windows(stream[split:]))

@@ -49,6 +49,11 @@ class Dictionary:
         k = self.entries.n
         return 0 if k <= 1 else (k - 1).bit_length()
 
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of all codes in the stream, which stand behind its first 12 bytes."""
+        return (len(self.codes) * self.width + 7) // 8
+
 
 @dataclass(slots=True)
 class Dense:
@@ -349,8 +354,7 @@ def encoded_bytes(dense: Dense, encoding: Encoding) -> int:
     if encoding is Encoding.DICT:
         found = dense.dictionary()
         assert found is not None
-        k, packed = found.entries.n, (n * found.width + 7) // 8
-        return 16 + packed + 4 * k + found.entries.value_bytes
+        return 16 + found.packed_bytes + 4 * found.entries.n + found.entries.value_bytes
     if encoding is Encoding.AFFIX:
         prefix, suffix = dense.affixes
         return 8 + prefix + suffix + dense.value_bytes + n * (4 - prefix - suffix)
@@ -438,7 +442,7 @@ def _put_affix(dense: Dense, out: NDArray[np.uint8]) -> None:
 def _put_dictionary(dense: Dense, out: NDArray[np.uint8]) -> None:
     found = dense.dictionary()
     assert found is not None
-    k, packed = found.entries.n, (dense.n * found.width + 7) // 8
+    k, packed = found.entries.n, found.packed_bytes
     out[:12] = _u32(dense.n, k, found.width)
     kernels.pack_bits(found.codes, found.width, out[12 : 12 + packed])
     out[12 + packed : 16 + packed] = _u32(k)

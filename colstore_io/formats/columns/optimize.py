@@ -305,7 +305,7 @@ def _dictionary_sample(name: str, dense: Dense) -> Iterator[_Sample]:
         return
     stream = encode_stream(name, dense, Encoding.DICT)
     assert dense.ready is not None
-    split = 12 + (dense.n * dense.ready.width + 7) // 8
+    split = 12 + dense.ready.packed_bytes
     parts: list[tuple[float, NDArray[np.uint8]]] = []
     for part in (stream[:split], stream[split:]):
         if len(part) <= 4 * SAMPLE_BYTES:

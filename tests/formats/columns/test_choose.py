@@ -110,3 +110,18 @@ def test_a_dear_level_is_for_long_streams_only(monkeypatch):
     layout = choose_layout(dense(Type.INT64, many)).layout
     assert (layout.codec, layout.level) == (Codec.FLATE, choose.DEAR_LEVEL)
     assert asked
+
+
+@pytest.mark.parametrize("kind", [Type.STRING, Type.BYTES])
+@pytest.mark.parametrize(
+    "lengths", [(200_000,), (2_000_000,), (300_000, 1), (90_000, 90_000, 90_000), (1, 99_000)]
+)
+def test_a_few_long_values_are_looked_at_in_parts(monkeypatch, kind, lengths):
+    looked_at = []
+    fast = choose._fast
+    monkeypatch.setattr(choose, "_fast", lambda part: looked_at.append(len(part)) or fast(part))
+    words = " ".join(str(i * i) for i in range(400_000))
+    texts = [words[:length] for length in lengths]
+    values = texts if kind is Type.STRING else [text.encode() for text in texts]
+    assert decode(encode(Schema((field(kind),)), [[pa.array(values)]])[1]) == [[values]]
+    assert sum(looked_at) <= 2 * WHOLE_BYTES
