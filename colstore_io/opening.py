@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import config, formats, storage
 from .arguments import check_integer, check_name
-from .dataset import Deferred, Source
+from .dataset import Source
+from .deferred import Deferred, DeferredSource
 from .errors import FormatError
 from .formats import ReadOptions, ShardMeta
 from .plan import OnMismatch, build_plan
@@ -230,7 +231,7 @@ def _open_deferred(path: str, options: OpenOptions) -> Source | None:
     file = _columns_opener()(path, absolute, options.reading, local)
     if file is None:
         return None
-    return Source.deferred(file, backend=options.backend, max_workers=options.max_workers)
+    return DeferredSource(file, backend=options.backend, max_workers=options.max_workers)
 
 
 @functools.cache

@@ -146,7 +146,7 @@ def test_nothing_but_the_schema_is_made_by_an_open(path, monkeypatch):
         raise AssertionError("a plan was made")
 
     with monkeypatch.context() as patch:
-        patch.setattr("colstore_io.dataset.build_plan", refuse)
+        patch.setattr("colstore_io.deferred.build_plan", refuse)
         patch.setattr(opening, "build_plan", refuse)
         with cs.open(path) as table:
             assert table.schema.names == ["n", "t", "f"]
