@@ -282,6 +282,36 @@ def test_a_file_that_does_not_end_with_its_last_record_is_walked(served: Served,
         assert table["b"][-1:].array().tolist() == [2.0 * (sum(UNIFORM) - 1)]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "most"),
+    [
+        ([10_000, 20_000] * 20, 4),
+        ([10_000] * 20 + [7] + [10_000] * 20, 3),
+        ([12_000 + 500 * k for k in range(40)], 4),
+        (([10_000] * 6 + [3]) * 6, 6),
+    ],
+)
+def test_records_of_unequal_sizes_are_found_in_few_rounds(
+    tmp_path: Path, pattern: list[int], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from colstore_io.formats.cstore import records
+
+    rounds = []
+    read = records.read_ranges
+    monkeypatch.setattr(records, "read_ranges", lambda asked: (rounds.append(len(asked)), read(asked))[1])
+    data = {"x": np.arange(sum(pattern), dtype=np.float64)}
+    served = Served(tmp_path / "t.cstore", written(tmp_path / "t.cstore", data, pattern, statistics=False))
+    with served.open() as table:
+        io = table.io.as_dict()
+        assert table.n_records == len(pattern)
+        assert len(rounds) <= most
+        assert io["requests"] == served.store.count("range")
+        assert io["requests"] <= 1 + sum(rounds) <= 2 + 4 * len(pattern) + 64
+        assert served.requests()
+        assert np.array_equal(table["x"].array(), data["x"])
+        assert len(rounds) <= most  # and never again
+
+
 def test_references_are_made_of_places_that_were_looked_at(misleading: Served, tmp_path: Path) -> None:
     pytest.importorskip("zarr")
     from colstore_io.integrations._zarr_tables import _records
