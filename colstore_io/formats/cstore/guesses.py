@@ -95,7 +95,7 @@ def _multiply(rows: Sequence[int], count: int) -> list[int]:
 
 
 _RULES: dict[str, Callable[[Sequence[int], int], list[int]]] = {
-    "the same": lambda rows, count: rows[-1:] * count,  # type: ignore[operator]
+    "the same": lambda rows, count: [rows[-1]] * count,
     "again": _repeat,
     "again, but for the last": lambda rows, count: _repeat(rows[:-1], count) if len(rows) > 1 else [],
     "most of them": lambda rows, count: [Counter(rows).most_common(1)[0][0]] * count,

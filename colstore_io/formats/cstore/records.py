@@ -372,14 +372,15 @@ class RecordWalk:
         left = self.n_records - len(self._rows)
         last = self._stored(self._likely_rows())
         mean = self._stored(max(0, self.committed_rows - self._seen_rows) // left)
+        least = PROBE_BYTES if self._failures and self._smallest <= PROBE_BYTES // 2 else RECORD_HEADER_SIZE
         runs = [left * stored for stored in (last, mean) if stored <= NEAR_BYTES]
         if runs:
-            length = max(RECORD_HEADER_SIZE, *runs)
+            length = max(runs)
             # A quarter more than that: records of a stream are seldom all of one size.
-            return min(length + length // 4, self._window, max(ROUND_BYTES, WINDOW_BYTES))
+            return max(least, min(length + length // 4, self._window, max(ROUND_BYTES, WINDOW_BYTES)))
         if self._failures >= 2 and last <= IRREGULAR_NEAR_BYTES and self._guessed * last < 8 * WINDOW_BYTES:
             return min(left * last + left * last // 4, WINDOW_BYTES)
-        return PROBE_BYTES if self._failures and self._smallest <= PROBE_BYTES // 2 else RECORD_HEADER_SIZE
+        return least
 
     def feed(self, ranges: Sequence[tuple[int, int]], blocks: Sequence[bytes | memoryview]) -> None:
         """Take what a round fetched for `wanted`. Errors as `begin`."""
