@@ -38,8 +38,10 @@ _QUICK_FILES = 128
 
 _MANY_FILES = 128
 SIZES_GOOD_SECONDS = 0.002
-"""How long a look at the sizes of more than `_MANY_FILES` files is believed in: they have no descriptors at hand, so
-each question takes a microsecond. Up to so many files are asked for their sizes before every read of them."""
+"""How long a look at the sizes of more than `_MANY_FILES` files is believed in. Up to so many files are asked for their
+sizes before every read of them, which is what keeps a read off pages that another program cut away. More have no
+descriptors at hand, and to ask all of 1000 by name takes 1.7 ms, a gather of 1000 of their rows 0.01. So a file that is
+cut within this time after a look is as one that is cut during a read: nothing but ``mmap=False`` is safe from that."""
 
 
 class Source:
@@ -221,8 +223,6 @@ class Source:
             low, high = (
                 (int(segments.file[first]), int(segments.file[stop - 1]) + 1) if stop > first else (0, 0)
             )
-        # A question to each of many files costs more than a small read. A file can be cut at any moment after it too,
-        # so a look at all of them that is this young is worth the same.
         many = high - low == len(files) > _MANY_FILES
         if many and time.monotonic() < self._sizes_good_until:
             return
