@@ -267,11 +267,7 @@ class RecordWalk:
         FormatError
             If the rows of the records do not add up to the committed rows (check 21).
         """
-        index = self._index
-        if index is None:
-            index = RecordIndex(
-                np.array(self._rows, dtype=np.int64), np.array(self._starts, dtype=np.int64), self._position
-            )
+        index = self.so_far() if self._index is None else self._index
         total = _exact_sum(index.rows)
         if total != self.committed_rows:
             raise self._counters_error(

@@ -23,6 +23,7 @@ from ...kernels.copy import copy_runs
 from ...storage import Beside, ByteFile, local_state, open_beside
 from .. import BLOCK_ROWS, ShardMeta, Statistics
 from .footer import ColumnEntries, FooterLayout
+from .header import Header
 from .records import RECORD_HEADER_SIZE, RecordIndex, body_bytes, index_of_rows, record_says
 
 __all__ = [
@@ -270,14 +271,10 @@ def _bounds(values: NDArray[Any]) -> tuple[Any, Any] | None:
 
 def read_record_index(
     file: ByteFile,
+    header: Header,
     head: bytes | memoryview,
     seen: RecordIndex,
     *,
-    counters: bytes,
-    manifest_crc32: int,
-    n_records: int,
-    committed_rows: int,
-    data_offset: int,
     row_bytes: int,
 ) -> RecordIndex | None:
     """Return where the records of a file are, from its index; None when there is none that fits.
@@ -285,21 +282,22 @@ def read_record_index(
     Reads the front of the index alone (two small reads), and the header of the last record, which must say the same.
     So must what was read of the file when it was opened: `head`, its first bytes, and the records `seen` in them.
     """
+    n_records = header.n_records
     with open_beside(file, INDEX_SUFFIX) as beside:
         if beside is None:
             return None
-        key = key_of(file, counters, manifest_crc32)
+        key = key_of(file, header.counters, header.manifest.crc32)
         front = None if key is None else _front(beside, key, n_records)
         if front is None:
             return None
     _, _, _, width, sample = _SHAPE.unpack_from(front, _KEY.size)
     rows = np.frombuffer(front, f"<u{width}", n_records, _PREAMBLE)
-    if n_records and int(rows.max()) > committed_rows:
+    if n_records and int(rows.max()) > header.committed_rows:
         return None
     index = index_of_rows(
         rows.astype(np.int64),
-        committed_rows=committed_rows,
-        data_offset=data_offset,
+        committed_rows=header.committed_rows,
+        data_offset=header.data_offset,
         row_bytes=row_bytes,
         size=file.size,
     )
@@ -310,8 +308,8 @@ def read_record_index(
     start, stop = _sample_place(int(index.body_start[0]), int(index.rows[0]), row_bytes)
     if sample and stop <= len(head) and sample != (zlib.crc32(head[start:stop]) or 1):
         return None
-    header = file.read(int(index.body_start[-1]) - RECORD_HEADER_SIZE, RECORD_HEADER_SIZE)
-    return index if record_says(header, n_records - 1, int(index.rows[-1])) else None
+    last = file.read(int(index.body_start[-1]) - RECORD_HEADER_SIZE, RECORD_HEADER_SIZE)
+    return index if record_says(last, n_records - 1, int(index.rows[-1])) else None
 
 
 def _front(beside: Beside, key: SidecarKey, n_records: int) -> bytes | None:
