@@ -151,9 +151,7 @@ class RecordWalk:
     _smallest: int = _INT64_MAX
     _guessed: int = 0  # records whose headers the last round found by guessing alone
     _guesses: Guesses | None = None
-    _headers: dict[int, bytes | memoryview] = field(
-        default_factory=dict
-    )  # fetched, not arrived at yet, by offset
+    _headers: dict[int, bytes] = field(default_factory=dict)  # fetched, not arrived at yet, by offset
 
     # ------------------------------------------------------------------------------------------------------
     # What one header says
@@ -382,7 +380,8 @@ class RecordWalk:
         """Take what a round fetched for `wanted`. Errors as `begin`."""
         before = len(self._rows)
         (offset, length), run = ranges[0], blocks[0]
-        self._headers.update((place, block) for (place, _), block in zip(ranges[1:], blocks[1:], strict=True))
+        for (place, _), block in zip(ranges[1:], blocks[1:], strict=True):
+            self._headers[place] = bytes(block)  # not the run of bytes that it was fetched in
         self._walk_block(run, offset)
         in_run = len(self._rows)
         while not self.complete and (header := self._headers.pop(self._position, None)) is not None:
