@@ -28,7 +28,7 @@ _FIRST = 8
 _LEAST = 8
 """Guesses that every round has: a pattern may begin after many records without one."""
 
-_HISTORY = 2048
+_HISTORY = 1024
 """Records that a pattern is looked for in."""
 
 _SETS = {2: (8, 16), 3: (4, 6)}

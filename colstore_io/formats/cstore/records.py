@@ -149,6 +149,7 @@ class RecordWalk:
     _failures: int = 0
     _window: int = WINDOW_BYTES
     _smallest: int = _INT64_MAX
+    _prune_from: int = 256  # headers that were passed by are dropped when there are more
     _guessed: int = 0  # records whose headers the last round found by guessing alone
     _guesses: Guesses | None = None
     _headers: dict[int, bytes] = field(default_factory=dict)  # fetched, not arrived at yet, by offset
@@ -386,7 +387,9 @@ class RecordWalk:
         in_run = len(self._rows)
         while not self.complete and (header := self._headers.pop(self._position, None)) is not None:
             self._accept(header)
-        self._headers = {place: block for place, block in self._headers.items() if place > self._position}
+        if len(self._headers) > self._prune_from:
+            self._headers = {place: block for place, block in self._headers.items() if place > self._position}
+            self._prune_from = 2 * len(self._headers) + 256
         found = self._rows[before:]
         self._guessed = len(self._rows) - in_run
         if length == self._window:
