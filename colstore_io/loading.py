@@ -524,7 +524,7 @@ def _picked(
         return DecodedColumn(array=_taken(column.array.slice(start - first, stop - start), take))
     values = result.target(piece, take)
     if column.values is not None and values is not None:
-        take.place(start, column.values[start - first : stop - first], values)
+        take.put(start, column.values[start - first : stop - first], values)
     validity = column.validity
     if validity is not None:
         validity = take.pick(start, validity[start - first : stop - first])

@@ -130,8 +130,8 @@ class Take:
             mask = whole
         return mask
 
-    def place(self, first: int, values: NDArray[Any], out: NDArray[Any]) -> None:
-        """Copy the wanted rows of a window of any length as `put` does, holding few of them besides."""
+    def put(self, first: int, values: NDArray[Any], out: NDArray[Any]) -> None:
+        """Copy the wanted rows of a window, `values`, whose first row is row `first` of the segment, to `out`."""
         for begin, end, part in self._parts(first, values):
             out[self.places(begin, end)] = part
 
@@ -193,8 +193,3 @@ class Take:
             return
         for at in range(0, self.count, _STEP):
             out[self.places(at, at + _STEP)] = picked[at : at + _STEP]
-
-    def put(self, first: int, values: NDArray[Any], out: NDArray[Any]) -> None:
-        """Copy the wanted rows of a window, `values`, whose first row is row `first` of the segment, to `out`."""
-        target, source = self.window(first, first + len(values))
-        out[target] = values[source]

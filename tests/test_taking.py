@@ -47,7 +47,7 @@ def test_windows_in_any_order_give_what_the_whole_gives(
     np.testing.assert_array_equal(out, expected)
     inside = values[start : take.stop]
     again, spread = np.full(len(rows), -1), np.full(len(rows), -1)
-    take.place(start, inside, again)
+    take.put(start, inside, again)
     np.testing.assert_array_equal(again, expected)
     picked = take.pick(start, inside)
     np.testing.assert_array_equal(picked, values[rows])
@@ -74,7 +74,7 @@ def test_long_windows_are_picked_in_steps() -> None:
     rows = np.flatnonzero(mask)
     for take in (Take(0, mask=mask), Take(0, rows=rows)):
         out = np.zeros(len(rows), np.int64)
-        take.place(0, values, out)
+        take.put(0, values, out)
         np.testing.assert_array_equal(out, values[mask])
         np.testing.assert_array_equal(take.pick(0, values), values[mask])
 
