@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from . import config, threads
 from .chunk_cache import Key
 from .dataset import Source
-from .formats import Allocate, DecodedColumn, TakingDecoder
+from .formats import Allocate, DecodedColumn, Decoder, TakingDecoder
 from .jobs import AHEAD, Job, run_all, run_in_order, run_queue
 from .pieces import Cut, Piece
 from .results import Collected, JoinedResult, Result
@@ -26,6 +27,9 @@ from .storage import read_ranges
 from .taking import Take
 
 __all__ = ["WAVE_BYTES", "Loader"]
+
+GROUP_BYTES = 64 << 20
+"""Decoded bytes of segments that are decoded together when they are iterated over."""
 
 PLANNED_JOBS = 1024
 """Jobs up to which all are made before the first is run, while no other thread wants to run Python code."""
@@ -120,17 +124,27 @@ class Loader:
         self.fields = [source.schema.fields[p] for p in positions]
         self.categorical = [n for n, f in enumerate(self.fields) if f.name in dictionaries]
         self._allocate = allocate
-        plan = source.plan
-        self.first_segment = np.searchsorted(plan.segments.file, np.arange(len(plan.files)))
         self._columns: dict[int, list[int]] = {}  # by layout
         self._limit = config.get_decoded_cache_bytes() if caching else 0
         self._room = self._limit  # what this read may still decode to be kept
         self._maps = source.mappings()
-        # Asked once: a question about a protocol takes as long as a small chunk.
-        kinds = {kind: issubclass(kind, TakingDecoder) for kind in {type(d) for d in plan.decoders}}
-        self._taking = [kinds[type(decoder)] for decoder in plan.decoders]
+        self._kinds: dict[type, bool] = {}
         self.fetched: Fetched = {}
         """Stored bytes that need not be fetched: what another loader of these columns has left."""
+
+    @cached_property
+    def first_segment(self) -> NDArray[np.int64]:
+        """Number of the first segment of each file."""
+        plan = self.source.plan
+        return np.searchsorted(plan.segments.file, np.arange(len(plan.files)))
+
+    def _takes(self, decoder: Decoder) -> bool:
+        """Tell whether a decoder picks rows; asked once, as it takes as long as a small chunk."""
+        kind = type(decoder)
+        found = self._kinds.get(kind)
+        if found is None:
+            found = self._kinds[kind] = isinstance(decoder, TakingDecoder)
+        return found
 
     def columns(self, file: int) -> list[int]:
         """Return the numbers of the fields in a file."""
@@ -150,6 +164,9 @@ class Loader:
         pieces = cut.pieces if pieces is None else pieces
         if not self.fields or not pieces:
             return
+        if len(pieces) == 1:
+            self._run_one(cut, results, pieces[0])
+            return
         chained = any(isinstance(result, JoinedResult) and result.ordered for result in results)
         if self._mapped(pieces) and not chained:
             self._run(_Batch(self, cut, results, pieces, None), chained)
@@ -164,8 +181,22 @@ class Loader:
         if waves > 1:
             self.fetched = {}
 
+    def _run_one(self, cut: Cut, results: Sequence[Result], piece: Piece) -> None:
+        plan = self.plan(cut, results, piece)
+        if plan.loads:
+            self._fetch([plan])
+            self._run(_Batch(self, cut, results, [piece], [plan]), False)
+            return
+        # All of it is here already: nothing is worth a thread.
+        take = cut.take(piece)
+        for number, whole in plan.here:
+            column = _picked(whole, 0, piece, take, results[number])
+            results[number].put(piece, take, column, shared=take is None)
+
     def in_groups(self, cut: Cut) -> Iterator[tuple[Sequence[Piece], list[Collected]]]:
-        """Decode whole segments, a few at once: `AHEAD` a thread at most, fewer if columns keep the threads busy.
+        """Decode whole segments, some at once: those of `GROUP_BYTES`, or `AHEAD` a thread if these are more.
+
+        Of many columns fewer, as they keep the threads busy; one at least.
 
         Yields
         ------
@@ -173,7 +204,12 @@ class Loader:
             One result for each field.
         """
         cap = self._cap()
-        size = max(1, min(AHEAD * cap, 2 * AHEAD * cap // max(1, len(self.fields))))
+        size = AHEAD * cap
+        if cut.pieces and self.fields:
+            # As many jobs as keep the threads busy, or as many segments as nobody minds to hold.
+            piece = max(cut.pieces, key=lambda piece: piece.count)
+            one = sum(self._decoded_bytes(piece, n, piece.count) for n in range(len(self.fields)))
+            size = max(1, min(size, 2 * size // len(self.fields)), GROUP_BYTES // max(1, int(one)))
         results = [Collected() for _ in self.fields]
         if self._mapped(cut.pieces):
             for at in range(0, len(cut.pieces), size):
@@ -280,12 +316,14 @@ class Loader:
 
     def _fetch(self, plans: Sequence[_Plan]) -> None:
         """Fetch the bytes of plans that are not mapped, in one round."""
-        keys = []
+        keys: list[tuple[int, int, int]] = []
         for plan in plans:
             file = int(self.source.plan.segments.file[plan.piece.segment])
             if self._maps[file] is None:
                 keys += [(file, *place) for load in plan.loads for place in load.ranges]
         keys = [key for key in dict.fromkeys(keys) if key not in self.fetched]
+        if not keys:
+            return
         requests = [(self.source.files[file], offset, length) for file, offset, length in keys]
         self.fetched.update(zip(keys, read_ranges(requests), strict=True))
 
@@ -299,7 +337,7 @@ class Loader:
         """Decode the pieces of a batch, as many at once as threads are free."""
         cap = self._cap()
         with threads.lease(threads.wanted_threads(batch.weight(), cap)) as granted:
-            if chained or batch.count <= AHEAD * granted:
+            if chained or batch.count <= AHEAD * granted or (batch.known and batch.free):
                 run_all(batch.all_jobs(), granted)
             elif batch.known and batch.settled is None:
                 run_queue(batch.all_jobs(), granted)
@@ -348,7 +386,7 @@ class Loader:
         all_columns = self.columns(file)
         columns = [all_columns[number] for number in numbers]
         dictionaries = [c for n, c in zip(numbers, columns, strict=True) if n in self.categorical]
-        taking = self._taking[file]
+        taking = self._takes(decoder)
         data = self._data(file, ranges)
 
         def run(granted: int) -> None:
@@ -402,7 +440,18 @@ class Loader:
 
 
 class _Batch:
-    """Pieces whose bytes are at hand."""
+    """Pieces whose bytes are at hand.
+
+    Attributes
+    ----------
+    count : int
+    known : bool
+        Whether they are few enough for all jobs to be made at once.
+    free : bool
+        Whether nothing is held for a piece before it is begun or after it has ended, so that any order will do.
+    settled : callable or None
+        See `run_in_order`.
+    """
 
     def __init__(
         self,
@@ -417,9 +466,11 @@ class _Batch:
         self._made: dict[int, list[Job]] = {}
         self.count = len(pieces)
         self.known = self.count * len(loader.fields) <= PLANNED_JOBS
+        self.free = not any(cut.picks(piece) for piece in pieces)
         ordered = [result for result in results if result.settled() is not None]
         self.settled: Callable[[], int] | None = None
         if ordered:
+            self.free = False
             first = pieces[0].number
             self.settled = lambda: min(result.settled() or 0 for result in ordered) - first
 

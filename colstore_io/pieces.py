@@ -337,7 +337,7 @@ def _narrow(n: int) -> np.dtype[Any]:
 def _last(mask: NDArray[np.bool_]) -> int:
     """Return where the last entry is true; one is. Backwards, NumPy looks at one entry at a time."""
     step = 64
-    stop = mask.shape[0]
+    stop: int = mask.shape[0]
     while not mask[max(0, stop - step) : stop].any():
         stop -= step
         step *= 2

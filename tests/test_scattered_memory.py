@@ -166,7 +166,8 @@ def test_decoded_text_is_kept_up_to_a_bound(path: Path, monkeypatch: pytest.Monk
         assert GROUPS < len(decoded) < 2 * GROUPS
 
 
-def test_iteration_holds_a_few_row_groups(path: Path) -> None:
+def test_iteration_holds_a_few_row_groups(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "GROUP_BYTES", 0)
     with cs.open(path, max_workers=2) as table:
 
         def read() -> None:
