@@ -187,6 +187,9 @@ class Picked:
     def room(self, size: int) -> NDArray[np.uint8]:
         """Return memory for the next `size` bytes, valid until the next call."""
         before = len(self.grown)
+        if before + size > self._most_bytes:
+            limit = self.facts.max_decoded_bytes
+            self.place.fail(f"the values have more than {limit} bytes together (max_decoded_bytes)")
         self.grown.extend(size, self.take.count / self.filled if self.filled else 1.0)
         return np.frombuffer(memoryview(self.grown), np.uint8)[before:]
 
@@ -206,10 +209,6 @@ class Picked:
 
     def end(self) -> None:
         """Note where the values of the window end, all of which are there."""
-        if len(self.grown) > self._most_bytes:
-            self.place.fail(
-                f"the values have more than {self.facts.max_decoded_bytes} bytes together (max_decoded_bytes)"
-            )
         ends = self._ends
         before = int(self.offsets[self.filled])
         if self.validity is not None and self._valid is not None:

@@ -14,12 +14,16 @@ from numpy.typing import NDArray
 from ...kernels import decode as kernel
 from ...taking import Take
 from .chunk import Chunk, ChunkFacts
+from .tags import Codec
 
 __all__ = ["WINDOW_ROWS", "Windows"]
 
 WINDOW_ROWS = 1 << 14
 """Rows at a time: 128 KiB of the widest values, and so many that a window costs more than the calls it takes.
 Whole bytes of a null bitmap."""
+
+
+_LEAST_ROWS = 1 << 8
 
 
 class Windows:
@@ -41,7 +45,9 @@ class Windows:
 
     def __init__(self, chunk: Chunk, facts: ChunkFacts, take: Take) -> None:
         self.take = take
-        self.size = WINDOW_ROWS
+        # About as many as a block holds: a row asks for little more than its block.
+        in_block = facts.n_rows // len(chunk.raw) if chunk.codec is not Codec.NONE else facts.n_rows
+        self.size = min(WINDOW_ROWS, max(_LEAST_ROWS, in_block // 8 * 8))
         self.n_rows = facts.n_rows
         self.bitmap = chunk.bitmap
         self.wanted = take.windows(self.size)
