@@ -20,15 +20,15 @@ from colstore_io.decoding import read_segments
 from colstore_io.formats.columns.tags import BLOCK_BYTES
 
 N = 600_000
-GROUPS = 30
+GROUPS = 24
 GROUP = N // GROUPS
 SMALL = 300_000
 """Bytes of what does not grow with the data: plans, jobs, parts of an array that are moved at once."""
 
 INDEX_BLOCK = 1 << 14
 
-IN_WORK = {"chunk": GROUP, "rows": GROUP}
-"""Rows that a thread holds decoded, and rows that it has picked: those of a row group."""
+WINDOW = 1 << 14
+"""Rows that a thread holds decoded: those of a window, never a row group."""
 
 _rng = np.random.default_rng(0)
 _words = np.array([f"{i:07d} " + "abcdefgh" * (i % 5) for i in range(5000)])
@@ -103,9 +103,11 @@ def bound(name: str, key: Any, workers: int) -> float:
     count = len(range(N)[key]) if isinstance(key, slice) else len(np.arange(N)[key])
     # A text that is longer than others makes the mean a poor guess of how far memory has to grow: a quarter at most.
     variable = name in ("text", "note")
-    # A block of the stream, the chunk, the rows that are picked, and where they are and go.
-    work = workers * (BLOCK_BYTES + width * (IN_WORK["chunk"] + IN_WORK["rows"]) + 24 * GROUP)
-    if variable:
+    # The block of the stream and a window: its values, and where they begin and how long they are.
+    work = workers * (BLOCK_BYTES + (width + 32) * WINDOW)
+    if isinstance(key, (slice, np.ndarray)) and getattr(key, "dtype", None) != np.bool_:
+        work += workers * 24 * min(GROUP, count)  # where the wanted rows of a row group are, and go
+    if variable:  # rows that are picked and wait for their turn
         work += jobs.AHEAD * workers * width * GROUP + 0.05 * width * count
         if scattered or (isinstance(key, slice) and (key.step or 1) < 0):
             work += count  # nulls as bytes
@@ -183,4 +185,4 @@ def test_few_rows_of_many_row_groups_hold_a_row_group_a_thread(path: Path) -> No
     with cs.open(path, max_workers=2) as table:
         for name, width in VALUE_BYTES.items():
             peak = peak_bytes(lambda name=name: table[key, name].array())  # type: ignore[misc]
-            assert peak < 2 * (width * IN_WORK["chunk"] + BLOCK_BYTES) + SMALL
+            assert peak < 2 * (width * WINDOW + BLOCK_BYTES) + SMALL
