@@ -217,6 +217,21 @@ def test_inspect_describes_the_parts(path: Path, capsys: pytest.CaptureFixture[s
     assert str(path) in capsys.readouterr().out
 
 
+def test_inspect_of_a_directory_lists_its_files(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = path.parent / "folder"
+    for part in (TABLE, TABLE.slice(0, 30)):
+        cs.append(folder, part, format={".abcd": "columns", ".colbin": "colbin"}.get(path.suffix))
+    found = cs.inspect(folder)
+    assert [row["rows"] for row in found] == [100, 30]
+    assert [Path(row["file"]).stat().st_size for row in found] == [row["bytes"] for row in found]
+    assert "2 " in found.title and "130 rows" in found.title
+    assert main(["inspect", str(folder)]) == 0
+    assert "130 rows" in capsys.readouterr().out
+    assert [row["rows"] for row in cs.inspect(f"{folder}/*{path.suffix}")] == [100, 30]
+    with pytest.raises(ValueError, match="is about one file"):
+        cs.inspect(folder, candidates=True)
+
+
 def test_candidates_name_one_winner_for_each_chunk(tmp_path: Path) -> None:
     cs.store(TABLE, tmp_path / "t.abcd").close()
     found = cs.inspect(tmp_path / "t.abcd", candidates=True)
