@@ -2,9 +2,9 @@
 
 xarray's encoder rounds and casts. A value beyond the range of the integer wraps to another one without a word
 (`encoding={"t": {"dtype": "int16", "scale_factor": 0.01}}`), so do times counted in a small integer; a missing value
-that nothing stands for becomes 0 or whatever the processor makes of it, and a value that is encoded as the fill value is
-missing when it is read. So values are looked at first: of numbers the two extremes are encoded, and all of them only where
-the fill value lies between these.
+that nothing stands for becomes 0 or whatever the processor makes of it, and a value that is encoded as the fill value
+is missing when it is read. So values are looked at first: of numbers the two extremes are encoded, and all of them only
+where the fill value lies between these.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def checked_packing(variable: xr.Variable, name: Any) -> xr.Variable:
         for key in ("_FillValue", "missing_value"):
             fill = np.asarray(encoding.get(key))
             value = fill.item() if fill.ndim == 0 and fill.dtype.kind in "iuf" else low
-            if value == value and not low <= value <= high:
+            fits = _is_scaled(encoding) if value != value else low <= value <= high
+            if not fits:
                 raise _refusal(name, f"{key} {value!r}, which does not fit {dtype}")
     data: Any = variable._data
     lazy = hasattr(data, "dask") and hasattr(data, "map_blocks")

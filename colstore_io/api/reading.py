@@ -256,7 +256,7 @@ def _inspect_files(path: Any, storage_options: Mapping[str, Any] | None) -> Insp
         for number, own in zip(plan.segments.file.tolist(), plan.segments.rows.tolist(), strict=True):
             rows[number] += own
             parts[number] += 1
-        columns = {
+        columns: dict[str, list[Any]] = {
             "file": [file.spelling for file in files],
             "rows": rows,
             "records" if plan.format == "cstore" else "segments": parts,

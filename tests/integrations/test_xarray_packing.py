@@ -115,7 +115,7 @@ TIMES = np.array(["2000-01-01", "2000-02-01", "NaT", "2100-01-01"], "M8[s]")
         (TIMES[[0, 3]], {**DAYS, "scale_factor": 0.5}, r"73050"),
         (np.array([1, 10**6], "m8[s]"), {"dtype": "int16", "units": "seconds"}, r"1000000 seconds"),
         (np.array([1.0, np.nan]), {"dtype": "int16"}, r"missing value \(NaN\)"),
-        (np.array([1.0, np.nan]), {"dtype": "int16", "_FillValue": np.nan}, r"missing value \(NaN\)"),
+        (np.array([1.0, np.nan]), {"dtype": "int16", "_FillValue": np.nan}, r"_FillValue nan, .* fit int16"),
         (np.array([3.0, -1.0, 4.0]), {"dtype": "int16", "_FillValue": 3}, r"value 3.0, .* missing ones, 3"),
         (np.array([3.0, 1.0, -9.0]), {"dtype": "int8", "missing_value": 1}, r"value 1.0, .* missing ones, 1"),
         (np.array([3.0, 65_535.0]), {"dtype": "i2", "_Unsigned": "true", "_FillValue": -1}, r"value 65535.0"),
