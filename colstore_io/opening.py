@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from . import config, formats, storage
 from .arguments import check_integer, check_name
-from .dataset import Deferred, Source
+from .dataset import Source
 from .errors import FormatError
 from .formats import ReadOptions, ShardMeta
 from .plan import OnMismatch, build_plan
 from .storage import ByteFile, HeadBlock, IOStats, LocalFiles, LocalOptions, Location, RemoteFile
 
 if TYPE_CHECKING:
+    from .deferred import Deferred, DeferredSource
     from .writing import manifest
 
 __all__ = ["OpenOptions", "Opened", "is_buffer", "open_locations", "open_paths", "open_raw", "open_source"]
@@ -227,17 +228,19 @@ def _open_deferred(path: str, options: OpenOptions) -> Source | None:
     if absolute is None:
         return None
     local = LocalOptions(options.mmap, options.madvise, options.mlock)
-    file = _columns_opener()(path, absolute, options.reading, local)
-    if file is None:
-        return None
-    return Source.deferred(file, backend=options.backend, max_workers=options.max_workers)
+    open_local, deferred = _columns_opener()
+    file = open_local(path, absolute, options.reading, local)
+    return None if file is None else deferred(file, backend=options.backend, max_workers=options.max_workers)
 
 
 @functools.cache
-def _columns_opener() -> Callable[[str, str, ReadOptions, LocalOptions], Deferred | None]:
+def _columns_opener() -> tuple[
+    Callable[[str, str, ReadOptions, LocalOptions], Deferred | None], type[DeferredSource]
+]:
+    from .deferred import DeferredSource
     from .formats.columns.opened import open_local
 
-    return open_local
+    return open_local, DeferredSource
 
 
 def _plain_path(path: str) -> str | None:
