@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,11 @@ def test_inspect_of_a_directory_lists_its_files(path: Path, capsys: pytest.Captu
     assert [row["rows"] for row in cs.inspect(f"{folder}/*{path.suffix}")] == [100, 30]
     with pytest.raises(ValueError, match="is about one file"):
         cs.inspect(folder, candidates=True)
+
+
+def test_objects_of_a_store_cannot_be_updated(path: Path) -> None:
+    with pytest.raises(io.UnsupportedOperation, match="Make the dataset a directory and append a shard"):
+        cs.update(f"memory://tidy/none{path.suffix}")
 
 
 def test_candidates_name_one_winner_for_each_chunk(tmp_path: Path) -> None:
