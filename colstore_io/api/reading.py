@@ -201,7 +201,8 @@ def inspect(
 ) -> Inspection:
     """Describe the parts of a file as a small table: records, chunks with encodings and sizes, or messages.
 
-    Of a directory, a pattern or a generation manifest the parts are its files, with their rows and sizes.
+    Of a directory, a pattern or a generation manifest the parts are its files, with their rows and sizes;
+    names begin below the folder that all are in.
 
     Parameters
     ----------
@@ -256,15 +257,17 @@ def _inspect_files(path: Any, storage_options: Mapping[str, Any] | None) -> Insp
         for number, own in zip(plan.segments.file.tolist(), plan.segments.rows.tolist(), strict=True):
             rows[number] += own
             parts[number] += 1
+        names = [file.spelling for file in files]
+        shared = os.path.commonprefix([name[: name.rfind("/") + 1] for name in names]).rfind("/") + 1
         columns: dict[str, list[Any]] = {
-            "file": [file.spelling for file in files],
+            "file": [name[shared:] for name in names],
             "rows": rows,
             "records" if plan.format == "cstore" else "segments": parts,
             "bytes": [file.size for file in files],
         }
         title = (
             f"{os.fspath(path)}: {count} {plan.format} {'file' if count == 1 else 'files'}, {plan.n_rows:,} rows, "
-            f"{len(dataset.columns)} columns"
+            f"{len(dataset.columns)} {'column' if len(dataset.columns) == 1 else 'columns'}"
         )
         return Inspection(title, columns)
 
