@@ -258,7 +258,8 @@ def _inspect_files(path: Any, storage_options: Mapping[str, Any] | None) -> Insp
             rows[number] += own
             parts[number] += 1
         names = [file.spelling for file in files]
-        shared = os.path.commonprefix([name[: name.rfind("/") + 1] for name in names]).rfind("/") + 1
+        folders = [name[: name.rfind("/") + 1] for name in names]
+        shared = os.path.commonprefix(folders).rfind("/") + 1  # noqa: RUF071  # of URLs too, cut at a slash
         columns: dict[str, list[Any]] = {
             "file": [name[shared:] for name in names],
             "rows": rows,
