@@ -47,7 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     head.add_argument("-c", "--columns", help="column names, separated by commas")
     head.add_argument("-q", "--query", help='only rows where this holds, e.g. "delay > 60"')
     inspect = add(
-        "inspect", "The parts of a file: records, chunks with encodings and sizes, or messages.", "file"
+        "inspect",
+        "The parts of a file: records, chunks with encodings and sizes, or messages. Of a directory: its files.",
     )
     inspect.add_argument(
         "--candidates",

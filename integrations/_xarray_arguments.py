@@ -10,7 +10,14 @@ import xarray as xr
 
 from colstore_io.errors import ColumnNotFoundError
 
-__all__ = ["check_append_dim", "check_chunk", "check_dtypes", "check_encoding", "checked_chunks"]
+__all__ = [
+    "check_append_dim",
+    "check_chunk",
+    "check_dtypes",
+    "check_encoding",
+    "check_packing",
+    "checked_chunks",
+]
 
 _CHUNK = "a number of indices of at least 1, -1 for the whole dimension, or a sequence of chunk lengths"
 
@@ -133,3 +140,44 @@ def check_dtypes(variables: Iterable[tuple[Any, xr.Variable]]) -> None:
                 f"variable {name!r} has the pandas dtype {variable.dtype}, which cannot be stored; convert it to a "
                 "dtype of NumPy first, to text for example by astype(str)"
             )
+
+
+def check_packing(encoding: Mapping[str, Any], name: Any) -> None:
+    """Raise unless the encoding of a variable can be one: its dtype, its scale and its units.
+
+    Raises
+    ------
+    TypeError
+        If a part is of another kind than xarray's encoder takes.
+    ValueError
+        If a scale is zero, or a number not finite.
+    """
+    what = f"encoding of variable {name!r}:"
+    wanted = encoding.get("dtype")
+    try:
+        np.dtype(wanted)
+    except (TypeError, ValueError):
+        raise TypeError(f"{what} dtype must be one of NumPy, such as 'int16', got {wanted!r}") from None
+    for key in ("scale_factor", "add_offset"):
+        value = encoding.get(key)
+        if value is None:
+            continue
+        try:
+            number = np.asarray(value)
+        except ValueError:  # a ragged list
+            number = np.empty(0)
+        if number.size != 1 or number.dtype.kind not in "iuf":
+            raise TypeError(f"{what} {key} must be one number, got {value!r:.60}")
+        if not np.isfinite(number).all() or (key == "scale_factor" and not number.all()):
+            allowed = "a finite number other than 0" if key == "scale_factor" else "a finite number"
+            raise ValueError(f"{what} {key} must be {allowed}, got {value!r:.60}")
+    for key in ("_FillValue", "missing_value"):
+        value = encoding.get(key)
+        if isinstance(value, (list, tuple, dict, set)) and (
+            key == "_FillValue" or not isinstance(value, (list, tuple))
+        ):
+            raise TypeError(f"{what} {key} must be one value, got {value!r:.60}")
+    for key in ("units", "calendar"):
+        value = encoding.get(key)
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{what} {key} must be text, got {value!r:.60}")

@@ -19,7 +19,7 @@ from xarray.coding import strings
 from xarray.conventions import cf_encoder
 from xarray.core import indexing
 
-from ._xarray_arguments import check_chunk, check_dtypes
+from ._xarray_arguments import check_chunk, check_dtypes, check_packing
 from ._xarray_packing import checked_packing
 from ._xarray_values import FEW_CHUNKS, PACKING, is_null, may_stand_for_values, own_attributes
 
@@ -296,6 +296,8 @@ class ColstoreDataStore(WritableCFDataStore):
 
     def encode(self, variables: Any, attributes: Any) -> Any:
         check_dtypes(variables.items())
+        for name, variable in variables.items():
+            check_packing(variable.encoding, name)
         own = {name for name, variable in variables.items() if _is_native(variable)}
         encoded, attributes = cf_encoder(
             {

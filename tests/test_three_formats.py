@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,27 @@ def test_inspect_describes_the_parts(path: Path, capsys: pytest.CaptureFixture[s
     assert "<table" in found._repr_html_()
     assert main(["inspect", str(path)]) == 0
     assert str(path) in capsys.readouterr().out
+
+
+def test_inspect_of_a_directory_lists_its_files(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = path.parent / "folder"
+    for part in (TABLE, TABLE.slice(0, 30)):
+        cs.append(folder, part, format={".abcd": "columns", ".colbin": "colbin"}.get(path.suffix))
+    found = cs.inspect(folder)
+    assert [row["rows"] for row in found] == [100, 30]
+    assert [(folder / row["file"]).stat().st_size for row in found] == [row["bytes"] for row in found]
+    assert "2 " in found.title
+    assert "130 rows" in found.title
+    assert main(["inspect", str(folder)]) == 0
+    assert "130 rows" in capsys.readouterr().out
+    assert [row["rows"] for row in cs.inspect(f"{folder}/*{path.suffix}")] == [100, 30]
+    with pytest.raises(ValueError, match="is about one file"):
+        cs.inspect(folder, candidates=True)
+
+
+def test_objects_of_a_store_cannot_be_updated(path: Path) -> None:
+    with pytest.raises(io.UnsupportedOperation, match="Make the dataset a directory and append a shard"):
+        cs.update(f"memory://tidy/none{path.suffix}")
 
 
 def test_candidates_name_one_winner_for_each_chunk(tmp_path: Path) -> None:

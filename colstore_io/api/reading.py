@@ -7,6 +7,7 @@ writers, other formats or frames need is imported here before it is called for.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -200,10 +201,12 @@ def inspect(
 ) -> Inspection:
     """Describe the parts of a file as a small table: records, chunks with encodings and sizes, or messages.
 
+    Of a directory, a pattern or a generation manifest the parts are its files, with their rows and sizes;
+    names begin below the folder that all are in.
+
     Parameters
     ----------
     path : path, URL or bytes
-        One file.
     candidates : bool, default False
         Of a columns file: what every layout of every chunk would cost, and which one Optimize would take. Reads and
         encodes the whole file.
@@ -219,6 +222,14 @@ def inspect(
     FormatError
         If the header is damaged. `verify` checks the rest.
     """
+    if not is_buffer(path):
+        found = storage.resolve(path, storage_options=storage_options)
+        if found.kind != "file" or _GENERATION.fullmatch(found.locations[0].spelling):
+            if candidates:
+                raise ValueError(
+                    f"candidates= is about one file; {os.fspath(path)} is a {found.kind}: name one of it"
+                )
+            return _inspect_files(path, storage_options)
     file, head = _first_read(path, storage_options)
     with file:
         kind = formats.detect(head, file.spelling)
@@ -230,6 +241,36 @@ def inspect(
 
     with Reader(path, storage_options=storage_options) as reader:
         return candidate_layouts(reader.source, reader.path)
+
+
+_GENERATION = re.compile(r"(?:.*[/\\\\])?_colstore-\d{8}\.json", re.ASCII | re.DOTALL)
+
+
+def _inspect_files(path: Any, storage_options: Mapping[str, Any] | None) -> Inspection:
+    """Return a table of the files that make up a dataset, in the order of their rows."""
+    from ..formats.inspection import Inspection
+
+    with Dataset(path, storage_options=storage_options) as dataset:
+        plan, files = dataset.source.plan, dataset.source.files
+        count = len(files)
+        rows, parts = [0] * count, [0] * count
+        for number, own in zip(plan.segments.file.tolist(), plan.segments.rows.tolist(), strict=True):
+            rows[number] += own
+            parts[number] += 1
+        names = [file.spelling for file in files]
+        folders = [name[: name.rfind("/") + 1] for name in names]
+        shared = os.path.commonprefix(folders).rfind("/") + 1  # noqa: RUF071  # of URLs too, cut at a slash
+        columns: dict[str, list[Any]] = {
+            "file": [name[shared:] for name in names],
+            "rows": rows,
+            "records" if plan.format == "cstore" else "segments": parts,
+            "bytes": [file.size for file in files],
+        }
+        title = (
+            f"{os.fspath(path)}: {count} {plan.format} {'file' if count == 1 else 'files'}, {plan.n_rows:,} rows, "
+            f"{len(dataset.columns)} {'column' if len(dataset.columns) == 1 else 'columns'}"
+        )
+        return Inspection(title, columns)
 
 
 def verify(path: Any, *, storage_options: Mapping[str, Any] | None = None) -> dict[str, list[str]]:

@@ -56,6 +56,21 @@ _OPERATORS: dict[type[ast.AST], str] = {
     ast.Or: "logical_or",
 }
 
+_REFUSED: dict[type[ast.AST], str] = {
+    ast.Call: "a call",
+    ast.Attribute: "an attribute",
+    ast.Subscript: "an index",
+    ast.Lambda: "a lambda",
+    ast.NamedExpr: "an assignment",
+    ast.IfExp: "'if' ... 'else'",
+    ast.JoinedStr: "an f-string",
+    ast.Set: "a set",
+    ast.Dict: "a dictionary",
+    ast.ListComp: "a comprehension",
+    ast.Starred: "unpacking",
+}
+"""What users call the parts of Python that a query does not have."""
+
 
 _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
@@ -238,7 +253,15 @@ class _Parser:
             return self._comparison(node, depth)
         if isinstance(node, ast.List | ast.Tuple):
             raise self._error_at(node, "a list is allowed only right of 'in' and 'not in'")
-        raise self._error_at(node, f"unsupported expression element {type(node).__name__}")
+        end = len(self._encoded[: node.end_col_offset].decode("utf-8", "surrogatepass"))
+        written = " ".join(self._text[self._position(node) + self._offset : end + self._offset].split())
+        what = _REFUSED.get(type(node), "an expression")
+        raise self._error_at(
+            node,
+            f"{what} is not supported: {written if len(written) <= 60 else written[:57] + '...'}; a query is made of "
+            "columns, constants, arithmetic, comparisons, 'in', 'and', 'or' and 'not'. Compute other values before and "
+            "pass them in params=, or use where() with col(), which takes NumPy's functions",
+        )
 
     def _spelling(self, node: ast.Name) -> str:
         """Return the name as written: Python normalises identifiers (NFKC), column names are not normalised."""

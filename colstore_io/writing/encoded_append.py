@@ -27,7 +27,7 @@ from ..ingest.variable import ColumnData, ingest_columns, ingest_columns_stream
 from .encoding import RowGroups, encoder_for
 from .locks import LockedFile, open_locked
 from .output import AlignedOutput, sync
-from .publish import Replacement, resolve_target
+from .publish import Replacement, resolve_target, unappendable
 
 __all__ = ["append_row_groups", "recover_columns_file"]
 
@@ -126,7 +126,7 @@ def append_row_groups(
     """
     target = resolve_target(path)
     if target.local_path is None:
-        raise ValueError(f"{target.spelling}: objects of a store cannot be appended to; write another file")
+        raise unappendable(target.spelling, "update")
     if locked is not None:
         return _Append(locked, target.local_path, encoder_options).run(data, row_group_size)
     locked = open_locked(target.local_path)

@@ -22,6 +22,7 @@ from .encoded_append import append_row_groups
 from .encoding import ROW_GROUP_BYTES, ROW_GROUP_ROWS
 from .locks import open_locked
 from .messagelog import LogWriter
+from .publish import unappendable
 from .uncopyable import Uncopyable
 
 __all__ = ["Update", "append_encoded"]
@@ -87,8 +88,8 @@ class Update(Uncopyable):
     ------
     FileNotFoundError
         If there is no such file.
-    ValueError
-        If it is an object of a store, which nobody can append to.
+    io.UnsupportedOperation
+        A `ValueError` and an `OSError`: if it is an object of a store, which nobody can append to.
     WriterLockedError
         If another writer is at work on it.
 
@@ -108,7 +109,7 @@ class Update(Uncopyable):
         if found.kind != "file":
             raise ValueError(f"{self.path} is a {found.kind}; name one file")
         if found.locations[0].local_path is None:
-            raise ValueError(f"{self.path}: objects of a store cannot be appended to; write another file")
+            raise unappendable(self.path, "update")
         ((file, head),) = storage.open_files(found.locations, io=IOStats())
         with file:
             kind = formats.detect(head, file.spelling)

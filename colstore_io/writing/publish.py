@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import io
 import os
 import secrets
 import stat
@@ -92,6 +93,14 @@ def resolve_target(path: Any, *, storage_options: Any = None, filesystem: Any = 
     if location.local_path is not None:
         return Target(location.local_path, os.path.abspath(location.local_path), None)
     return Target(spelling, None, location)
+
+
+def unappendable(spelling: str, mode: str) -> io.UnsupportedOperation:
+    """Return the error, an `OSError` and a `ValueError`, of whoever would append to an object of a store."""
+    return io.UnsupportedOperation(
+        f"mode {mode!r} is not possible on an object store ({spelling}): objects cannot be appended to. "
+        "Make the dataset a directory and append a shard: colstore_io.append(directory, data)"
+    )
 
 
 def temporary_path(target: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,7 @@ from .batch_schema import Attributes, check_columns
 from .indexing import KnownIndex, known_index
 from .locks import open_locked
 from .merging import open_sources
-from .publish import Destination, InPlace, Replacement, Target, Upload, resolve_target
+from .publish import Destination, InPlace, Replacement, Target, Upload, resolve_target, unappendable
 from .recordlog import RecordLog
 from .storing import store_file
 from .uncopyable import Uncopyable
@@ -37,10 +36,7 @@ WriterMode = Literal["create", "recreate", "update"]
 def _open_destination(target: Target, mode: WriterMode) -> Destination:
     if target.location is not None:
         if mode != "recreate":
-            raise io.UnsupportedOperation(
-                f"mode {mode!r} is not possible on an object store ({target.spelling}): objects cannot be appended to. "
-                "Make the dataset a directory and append a shard: colstore_io.append(directory, data)"
-            )
+            raise unappendable(target.spelling, mode)
         return Upload(target.location)
     assert target.local_path is not None
     if mode == "create":
