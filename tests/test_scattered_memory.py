@@ -20,7 +20,7 @@ from colstore_io.decoding import read_segments
 from colstore_io.formats.columns.tags import BLOCK_BYTES
 
 N = 600_000
-GROUPS = 24
+GROUPS = 30
 GROUP = N // GROUPS
 SMALL = 300_000
 """Bytes of what does not grow with the data: plans, jobs, parts of an array that are moved at once."""
