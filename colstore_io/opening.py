@@ -37,7 +37,8 @@ _GENERATION = re.compile(r"_colstore-\d{8}\.json")
 class OpenOptions:
     """The options of `open`, checked. Picklable; ``storage_options`` are kept out of representations.
 
-    ``statistics=False``, which `open` does not offer, leaves them in the files until somebody asks for them.
+    Two that `open` does not offer, for whoever plans reads that others will do: ``statistics=False`` leaves these in
+    the files until somebody asks for them, ``keep_open=False`` opens files again when they are read.
     """
 
     storage_options: Mapping[str, Any] | None = None
@@ -56,6 +57,7 @@ class OpenOptions:
     max_rows: int | None = None
     max_decoded_bytes: int | None = None
     statistics: bool = True
+    keep_open: bool = True
 
     @property
     def reading(self) -> ReadOptions:
@@ -127,7 +129,7 @@ class OpenOptions:
 
 _DEFAULTS = {name: field.default for name, field in OpenOptions.__dataclass_fields__.items()}
 _DEFAULTS["backend"] = None
-del _DEFAULTS["madvise"], _DEFAULTS["statistics"]
+del _DEFAULTS["madvise"], _DEFAULTS["statistics"], _DEFAULTS["keep_open"]
 """What `open` passes on when its caller gave it nothing: most calls, which need no look at each option."""
 
 
@@ -342,8 +344,15 @@ def _source_of_generation(
 
 def open_locations(locations: Sequence[Location], options: OpenOptions) -> Source:
     """Open files and read their headers in one concurrent round."""
+    # The footers of columns files are asked for right away, by the files.
+    keep_open = options.keep_open or bool(locations and locations[0].path.endswith(".abcd"))
     files, heads = storage.open_many(
-        locations, mmap=options.mmap, madvise=options.madvise, mlock=options.mlock, io=IOStats()
+        locations,
+        mmap=options.mmap,
+        madvise=options.madvise,
+        mlock=options.mlock,
+        keep_open=keep_open,
+        io=IOStats(),
     )
     return _source(files, heads, options)
 
