@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from . import config, formats, storage
 from .arguments import check_integer, check_name
-from .dataset import Deferred, Source
+from .dataset import Source
 from .errors import FormatError
+from .fields import Schema
 from .formats import ReadOptions, ShardMeta
 from .plan import OnMismatch, build_plan
 from .storage import ByteFile, HeadBlock, IOStats, LocalFiles, LocalOptions, Location, RemoteFile
 
 if TYPE_CHECKING:
+    from .formats.columns.opened import OpenedFile
     from .writing import manifest
 
 __all__ = ["OpenOptions", "Opened", "is_buffer", "open_locations", "open_paths", "open_raw", "open_source"]
@@ -236,7 +238,7 @@ def _open_deferred(path: str, options: OpenOptions) -> Source | None:
 
 
 @functools.cache
-def _columns_opener() -> Callable[[str, str, ReadOptions, LocalOptions], Deferred | None]:
+def _columns_opener() -> Callable[[str, str, ReadOptions, LocalOptions], OpenedFile | None]:
     from .formats.columns.opened import open_local
 
     return open_local
@@ -344,17 +346,42 @@ def _source_of_generation(
 
 def open_locations(locations: Sequence[Location], options: OpenOptions) -> Source:
     """Open files and read their headers in one concurrent round."""
-    # The footers of columns files are asked for right away, by the files.
-    keep_open = options.keep_open or bool(locations and locations[0].path.endswith(".abcd"))
+    if type(locations) is storage.LocalPaths and locations.paths[0].endswith(".abcd"):
+        source = _open_columns(locations, options)
+        if source is not None:
+            return source
     files, heads = storage.open_many(
         locations,
         mmap=options.mmap,
         madvise=options.madvise,
         mlock=options.mlock,
-        keep_open=keep_open,
+        keep_open=options.keep_open,
         io=IOStats(),
     )
     return _source(files, heads, options)
+
+
+def _open_columns(locations: storage.LocalPaths, options: OpenOptions) -> Source | None:
+    """Open columns files of this machine by one compiled call each; None where one is not sound and ordinary."""
+    reading, local = options.reading, LocalOptions(options.mmap, options.madvise, options.mlock)
+    opener = _columns_opener()
+    files: list[ByteFile] = []
+    metas: list[ShardMeta] = []
+    schemas: dict[Any, Schema] = {}
+    try:
+        for spelling, path in zip(locations.spellings, locations.paths, strict=True):
+            opened = opener(spelling, path, reading, local)
+            if opened is None:
+                _close_all(files)
+                return None
+            file, meta = opened.settle(schemas)
+            files.append(file)
+            metas.append(meta)
+        plan = build_plan(metas, on_mismatch=options.on_mismatch)
+        return Source(plan, files, metas=metas, backend=options.backend, max_workers=options.max_workers)
+    except BaseException:
+        _close_all(files)
+        raise
 
 
 def _source(files: Sequence[ByteFile], heads: Sequence[memoryview], options: OpenOptions) -> Source:

@@ -324,7 +324,9 @@ def _flat_members(root: Location, path: str) -> Resolution | None:
     names = natural_order(names)
     spelled, placed = join_spelling(root.spelling, ""), os.path.join(path, "")
     # LocalPaths gives locations as they are asked for.
-    members = LocalPaths([spelled + name for name in names], [placed + name for name in names]) if names else ()
+    members = (
+        LocalPaths([spelled + name for name in names], [placed + name for name in names]) if names else ()
+    )
     return Resolution("directory", members, root, _in_order(hidden))
 
 
