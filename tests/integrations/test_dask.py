@@ -712,7 +712,7 @@ def test_a_directory_is_planned_without_an_object_for_each_file(tmp_path):
         [],
         [0],
     )  # the first one tells what to expect of the others
-    assert df.compute().x.tolist() == list(range(100))
+    assert df.partitions[1:].compute().x.tolist() == list(range(5, 100))
     shutil.copy(tmp_path / "p1.cstore", tmp_path / "p0.new")
     os.replace(tmp_path / "p0.new", tmp_path / "p0.cstore")
     elsewhere = pickle.loads(pickle.dumps(df))
