@@ -57,6 +57,12 @@ WARM_SECONDS = 0.1
 
 _SAMPLES = 4
 
+LIMIT_SECONDS = 0.005
+"""How long an answer about the memory to spare is believed: to find it takes 0.1 ms, in files of the system."""
+
+_limit = (-math.inf, 0)
+"""Up to when the answer holds, and the answer."""
+
 
 class Runs(NamedTuple):
     """Half-open ranges in ascending order that do not touch: shape (k,) each."""
@@ -238,13 +244,21 @@ def _looks_resident(source: Source, rows: RowSelection, parts: tuple[Part, ...])
 # Bringing it in
 
 
+def _memory_limit() -> int:
+    """Return `paging.memory_limit`, as it was some milliseconds ago at most."""
+    global _limit
+    until, limit = _limit
+    if time.monotonic() >= until:
+        limit = paging.memory_limit()
+        _limit = time.monotonic() + LIMIT_SECONDS, limit  # one assignment: other threads see both or none
+    return limit
+
+
 def _policy(source: Source) -> str:
     policy = tuning.populate_policy()
     if policy != "auto":
         return policy
-    return (
-        "read" if sum(entry.committed_end for entry in source.plan.files) > paging.memory_limit() else "none"
-    )
+    return "read" if sum(entry.committed_end for entry in source.plan.files) > _memory_limit() else "none"
 
 
 def read_past_mapping(
@@ -345,7 +359,7 @@ def _ask_for(
     length = pages.stop - pages.start
     # Long runs are what the system's read-ahead is good at: it fills larger pages than a request does.
     short = length < LONG_BYTES
-    if int(length[short].sum()) <= paging.memory_limit():
+    if int(length[short].sum()) <= _memory_limit():
         paging.willneed_runs(pages.start[short], length[short])
-    if tuning.populate_policy() == "populate" and int(length[~short].sum()) <= paging.memory_limit():
+    if tuning.populate_policy() == "populate" and int(length[~short].sum()) <= _memory_limit():
         _populate(Runs(pages.start[~short], pages.stop[~short]))

@@ -5,108 +5,28 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import os
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import buffers, formats, kernels_numpy, tuning
+from . import buffers, formats, kernels_numpy, places, tuning
+from .bounds import BlockTable, joined_statistics
 from .chunk_cache import ChunkCache
-from .errors import FormatError
 from .fields import Schema
 from .formats import ShardMeta, Statistics
-from .formats.cstore.assumed import AssumedRecords
-from .formats.cstore.probe import holds_record
-from .formats.cstore.reader import HeaderInfo, read_metadata
 from .formats.siblings import Siblings
 from .kernels import compare
 from .kernels import segments as kernels
 from .kernels.shortcuts import QuickRows
-from .plan import NO_VALIDITY, DatasetPlan, Part, build_plan
-from .segments import Segments
-from .storage import (
-    HEAD_BYTES,
-    ByteFile,
-    Guard,
-    IOStats,
-    LocalFile,
-    LocalFiles,
-    MemoryFile,
-    PlacesMovedError,
-    RemoteFile,
-    read_ranges,
-)
+from .plan import NO_VALIDITY, DatasetPlan, Part
+from .storage import ByteFile, IOStats, LocalFile, LocalFiles, MemoryFile, PlacesMovedError
 
-__all__ = ["BlockTable", "DatasetPlan", "Deferred", "Part", "Source"]
-
-
-@dataclass(frozen=True)
-class BlockTable:
-    """Bounds of blocks of rows through all files, finer than segments or coarser.
-
-    Attributes
-    ----------
-    row_start : ndarray of int64, shape (B + 1,)
-        First global row of each block. A file without an index is one block of which nothing is known.
-    files : tuple
-        Statistics of each file, or None, and its number of blocks.
-    """
-
-    row_start: NDArray[np.int64]
-    files: tuple[tuple[Statistics | None, int], ...]
-
-    @classmethod
-    def of(cls, known: Sequence[Statistics | None], rows: Sequence[int]) -> BlockTable:
-        starts: list[NDArray[np.int64]] = []
-        files = []
-        first = 0
-        for statistics, n_rows in zip(known, rows, strict=True):
-            step = formats.BLOCK_ROWS if statistics is not None else max(n_rows, 1)
-            own = np.arange(first, first + n_rows, step, dtype=np.int64)
-            starts.append(own)
-            files.append((statistics, len(own)))
-            first += n_rows
-        return cls(np.concatenate([*starts, np.array([first], np.int64)]), tuple(files))
-
-    @property
-    def n_blocks(self) -> int:
-        return len(self.row_start) - 1
-
-    def statistics_of(self, name: str) -> Mapping[str, NDArray[Any]] | None:
-        """As `Source.statistics_of`, per block."""
-        return _joined_statistics(
-            [known for known, _ in self.files], [count for _, count in self.files], name
-        )
-
-
-def _joined_statistics(
-    known: Sequence[Statistics | None], counts: Sequence[int], name: str
-) -> Mapping[str, NDArray[Any]] | None:
-    """Put together what files say about a column; where one says nothing, `counts` entries that are not usable."""
-    if not any(s is not None and name in s.minimum for s in known):
-        return None
-    dtype = np.result_type(*(s.minimum[name].dtype for s in known if s is not None and name in s.minimum))
-    minimum, maximum, usable = [], [], []
-    for statistics, count in zip(known, counts, strict=True):
-        if statistics is None or name not in statistics.minimum:
-            minimum.append(np.zeros(count, dtype))
-            maximum.append(np.zeros(count, dtype))
-            usable.append(np.zeros(count, np.bool_))
-        else:
-            minimum.append(statistics.minimum[name].astype(dtype, copy=False))
-            maximum.append(statistics.maximum[name].astype(dtype, copy=False))
-            usable.append(statistics.usable[name])
-    return {
-        "minimum": np.concatenate(minimum),
-        "maximum": np.concatenate(maximum),
-        "usable": np.concatenate(usable),
-    }
+__all__ = ["Source"]
 
 
 QUICK_ROWS = 4096
@@ -118,35 +38,10 @@ _QUICK_FILES = 128
 
 _MANY_FILES = 128
 SIZES_GOOD_SECONDS = 0.002
-"""How long a look at the sizes of more than `_MANY_FILES` files is believed in: they have no descriptors at hand, so
-each question takes a microsecond. Up to so many files are asked for their sizes before every read of them."""
-
-
-# Held while a deferred source is settled or closed. Re-entrant, since both may run finalisers.
-_settle_lock = threading.RLock()
-
-
-def _after_fork_in_child() -> None:
-    global _settle_lock
-    _settle_lock = threading.RLock()  # a thread of the parent may have held it
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-class Deferred(Protocol):
-    """One open file of which nobody has asked for more than its schema yet."""
-
-    @property
-    def schema(self) -> Schema: ...
-    @property
-    def n_rows(self) -> int: ...
-    def settle(self) -> tuple[ByteFile, ShardMeta]:
-        """Return the file, closed if `close` was called, and what its header says; called once."""
-        ...
-
-    def close(self) -> None: ...
+"""How long a look at the sizes of more than `_MANY_FILES` files is believed in. Up to so many files are asked for their
+sizes before every read of them, which is what keeps a read off pages that another program cut away. More have no
+descriptors at hand, and to ask all of 1000 by name takes 1.7 ms, a gather of 1000 of their rows 0.01. So a file that is
+cut within this time after a look is as one that is cut during a read: nothing but ``mmap=False`` is safe from that."""
 
 
 class Source:
@@ -168,11 +63,7 @@ class Source:
     Notes
     -----
     Reads from several threads are safe. Pickling carries the plan and the files' URLs and tokens, no data.
-
-    A source of `deferred` has neither plan nor files nor memos before one of them is asked for.
     """
-
-    _deferred: Deferred | None = None
 
     def __init__(
         self,
@@ -190,40 +81,6 @@ class Source:
         self.backend = backend
         self.max_workers = max_workers
         self._prepare()
-
-    @classmethod
-    def deferred(cls, file: Deferred, *, backend: str, max_workers: int | None) -> Source:
-        """Return the source of one open file; its plan is made when it is asked for."""
-        source = cls.__new__(cls)
-        source.backend = backend
-        source.max_workers = max_workers
-        source._deferred = file
-        return source
-
-    if not TYPE_CHECKING:  # nothing that is not declared elsewhere
-
-        def __getattr__(self, name: str) -> Any:
-            # Called for what is not there: all that `_settle` sets, of a deferred source.
-            deferred = self._deferred
-            if deferred is not None and name == "n_rows":
-                return deferred.n_rows
-            if not name.startswith("__"):
-                self._settle()
-            return object.__getattribute__(self, name)
-
-    def _settle(self) -> None:
-        """Make plan, files and memos of a deferred source."""
-        with _settle_lock:
-            deferred = self._deferred
-            if deferred is None:  # another thread was here
-                return
-            file, meta = deferred.settle()
-            self.plan = build_plan([meta])
-            self.files = (file,)
-            self.metas = (meta,)
-            self.partitions = ()
-            self._prepare()
-            self._deferred = None
 
     def _prepare(self) -> None:
         self.n_rows = self.plan.n_rows
@@ -251,7 +108,7 @@ class Source:
 
     def _watch(self, number: int, file: ByteFile) -> None:
         if isinstance(file, LocalFile) and file.on_change is None:
-            file.on_change = functools.partial(_only_appended, self.plan, number)
+            file.on_change = functools.partial(places.only_appended, self.plan, number)
 
     def __getstate__(self) -> tuple[Any, ...]:
         return (self.plan, tuple(self.files), self.backend, self.max_workers)
@@ -264,8 +121,7 @@ class Source:
 
     @property
     def schema(self) -> Schema:
-        deferred = self._deferred
-        return self.plan.schema if deferred is None else deferred.schema
+        return self.plan.schema
 
     @property
     def io(self) -> IOStats:
@@ -367,8 +223,6 @@ class Source:
             low, high = (
                 (int(segments.file[first]), int(segments.file[stop - 1]) + 1) if stop > first else (0, 0)
             )
-        # A question to each of many files costs more than a small read. A file can be cut at any moment after it too,
-        # so a look at all of them that is this young is worth the same.
         many = high - low == len(files) > _MANY_FILES
         if many and time.monotonic() < self._sizes_good_until:
             return
@@ -575,24 +429,10 @@ class Source:
         segments : ndarray of bool, shape (S,)
             Of a source of whole files.
         """
-        if type(self.files) is LocalFiles or not any(_guard_of(file) is not None for file in self.files):
+        if type(self.files) is LocalFiles:
             return
-        table = self.plan.segments
-        asked = []
-        chosen = np.flatnonzero(segments & (table.rows > 0))
-        last_of_file = np.append(np.diff(table.file[chosen]) != 0, True)[
-            : len(chosen)
-        ]  # it wants a chain of all before
-        for number in chosen[last_of_file].tolist():
-            file, start = self.files[int(table.file[number])], int(table.body_start[number])
-            guard = _guard_of(file)
-            if guard is not None:
-                asked += [(file, *place) for place in guard.wanted(start, start + 1)]
         try:
-            for (file, offset, _), data in zip(asked, read_ranges(asked), strict=True):
-                guard = _guard_of(file)
-                if guard is not None and not guard.look(offset, data):
-                    raise PlacesMovedError(file.spelling)
+            places.look_at(self.plan.segments, self.files, segments)
         except PlacesMovedError:
             self._moved = self.walked()[0]
             self.plan = self._moved.plan
@@ -608,31 +448,12 @@ class Source:
             If a file is damaged.
         """
         if self._walked is None:
-            files = [file.again() if isinstance(file, RemoteFile) else file for file in self.files]
-            heads = read_ranges([(file, 0, min(HEAD_BYTES, file.size)) for file in files])
-            metas = read_metadata(files, heads, statistics="none")
-            rows = np.concatenate([meta.record_rows for meta in metas])
-            counts = [meta.n_records for meta in metas]
-            table = Segments(
-                np.repeat(np.arange(len(metas), dtype=np.int32), counts),
-                np.concatenate([np.zeros(1, np.int64), np.cumsum(rows)]),
-                np.concatenate([meta.body_start for meta in metas]),
+            plan, files, first_row = places.looked_up(self.plan, self.files)
+            self._walked = (
+                Source(plan, files, backend=self.backend, max_workers=self.max_workers),
+                first_row,
             )
-            whole = Source(
-                replace(self.plan, segments=table),
-                files,
-                backend=self.backend,
-                max_workers=self.max_workers,
-            )
-            self._walked = whole, self._first_row(metas[0])
         return self._walked
-
-    def _first_row(self, meta: ShardMeta) -> int:
-        """Return the number, in the first file, of row 0 of this source."""
-        guard, start = _guard_of(self.files[0]), int(self.plan.segments.body_start[0])
-        if isinstance(guard, AssumedRecords) and start in guard.index().body_start:
-            return guard.record_at(start) * guard.rows
-        return int(meta.record_rows[: int(np.searchsorted(meta.body_start, start))].sum())
 
     # -- derived sources
 
@@ -672,7 +493,7 @@ class Source:
         known = self.statistics
         if not any(s is not None and name in s.minimum for s in known):
             return self._partition_bounds(name)
-        return _joined_statistics(known, self._segments_of_file, name)
+        return joined_statistics(known, self._segments_of_file, name)
 
     def _partition_bounds(self, name: str) -> Mapping[str, NDArray[Any]] | None:
         """Return the bounds of a text column by which a manifest has put files into folders; None without one."""
@@ -716,48 +537,9 @@ class Source:
 
     def close(self) -> None:
         """Drop the mappings and tables; arrays handed out stay valid."""
-        if self._deferred is not None:
-            with _settle_lock:
-                deferred = self._deferred
-                if deferred is not None:  # else another thread has just settled it
-                    deferred.close()
-                    return
         self._prepare()
         if type(self.files) is LocalFiles:
             self.files.close()
             return
         for file in self.files:
             file.close()
-
-
-def _guard_of(file: ByteFile) -> Guard | None:
-    return file.guard if isinstance(file, RemoteFile) else None
-
-
-def _only_appended(plan: DatasetPlan, number: int, file: LocalFile) -> bool:
-    """Tell whether a changed file still holds all that was planned, so that reading may go on (integrations.md 4.4)."""
-    entry = plan.files[number]
-    if plan.decoders:
-        try:
-            return plan.decoders[number].unchanged(file)
-        except FormatError:
-            return False
-    try:
-        # Not more than was committed: an append may have cut a footer off behind it.
-        head = file.read(0, min(HEAD_BYTES, entry.committed_end))
-        header = formats.detect(head, file.spelling).read_header(file, head)
-        if (
-            header.fingerprint != entry.fingerprint
-            or header.n_records < entry.records
-            or header.committed_rows < entry.rows
-        ):
-            return False
-        if not isinstance(header, HeaderInfo):  # another format now
-            return False
-        planned = np.flatnonzero(plan.segments.file == number)
-        return all(
-            holds_record(file, header, int(plan.segments.body_start[s]), int(plan.segments.rows[s]))
-            for s in {*planned[:1].tolist(), *planned[-1:].tolist()}
-        )
-    except FormatError:
-        return False

@@ -25,6 +25,7 @@ from .plan import OnMismatch, build_plan
 from .storage import ByteFile, HeadBlock, IOStats, LocalFiles, LocalOptions, Location, RemoteFile
 
 if TYPE_CHECKING:
+    from .deferred import DeferredSource
     from .formats.columns.opened import OpenedFile
     from .writing import manifest
 
@@ -231,17 +232,19 @@ def _open_deferred(path: str, options: OpenOptions) -> Source | None:
     if absolute is None:
         return None
     local = LocalOptions(options.mmap, options.madvise, options.mlock)
-    file = _columns_opener()(path, absolute, options.reading, local)
-    if file is None:
-        return None
-    return Source.deferred(file, backend=options.backend, max_workers=options.max_workers)
+    open_local, deferred = _columns_opener()
+    file = open_local(path, absolute, options.reading, local)
+    return None if file is None else deferred(file, backend=options.backend, max_workers=options.max_workers)
 
 
 @functools.cache
-def _columns_opener() -> Callable[[str, str, ReadOptions, LocalOptions], OpenedFile | None]:
+def _columns_opener() -> tuple[
+    Callable[[str, str, ReadOptions, LocalOptions], OpenedFile | None], type[DeferredSource]
+]:
+    from .deferred import DeferredSource
     from .formats.columns.opened import open_local
 
-    return open_local
+    return open_local, DeferredSource
 
 
 def _plain_path(path: str) -> str | None:
@@ -364,7 +367,7 @@ def open_locations(locations: Sequence[Location], options: OpenOptions) -> Sourc
 def _open_columns(locations: storage.LocalPaths, options: OpenOptions) -> Source | None:
     """Open columns files of this machine by one compiled call each; None where one is not sound and ordinary."""
     reading, local = options.reading, LocalOptions(options.mmap, options.madvise, options.mlock)
-    opener = _columns_opener()
+    opener, _ = _columns_opener()
     files: list[ByteFile] = []
     metas: list[ShardMeta] = []
     schemas: dict[Any, Schema] = {}

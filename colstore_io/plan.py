@@ -344,16 +344,10 @@ def build_plan(metas: Sequence[ShardMeta], *, on_mismatch: OnMismatch = "strict"
         entries.append(
             FileEntry(number, meta.committed_end, meta.fingerprint, len(meta.record_rows), meta.n_rows)
         )
-    counts = np.array([entry.records for entry in entries])
-    rows = np.concatenate([meta.record_rows for meta in metas])
     # Only files without columns can claim so many.
     if sum([entry.rows for entry in entries]) > _MAX_ROWS:
         raise FormatError("the files have more than 2**63 - 1 rows together", path=metas[0].path)
-    segments = Segments(
-        np.repeat(np.arange(len(metas), dtype=np.int32), counts),
-        np.concatenate([np.zeros(1, np.int64), np.cumsum(rows, dtype=np.int64)]),
-        np.concatenate([meta.body_start for meta in metas]),
-    )
+    segments = Segments.of_files([meta.record_rows for meta in metas], [meta.body_start for meta in metas])
     decoders = tuple(meta.decoder for meta in metas if meta.decoder is not None)
     return DatasetPlan(metas[0].format, schema, tuple(entries), tuple(layouts), segments, decoders)
 

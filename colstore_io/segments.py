@@ -34,6 +34,15 @@ class Segments:
     row_start: NDArray[np.int64]
     body_start: NDArray[np.int64]
 
+    @classmethod
+    def of_files(cls, rows: Sequence[NDArray[np.int64]], body_start: Sequence[NDArray[np.int64]]) -> Segments:
+        """Return the table of the records of at least one file: row counts and body starts of each."""
+        return cls(
+            np.repeat(np.arange(len(rows), dtype=np.int32), [len(own) for own in rows]),
+            np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(rows), dtype=np.int64)]),
+            np.concatenate(body_start),
+        )
+
     @property
     def n_segments(self) -> int:
         return int(self.file.shape[0])

@@ -18,7 +18,7 @@ FLOORS = [
     ("formats",),
     ("segments", "selection"),
     ("predicate", "ingest", "writing"),
-    ("chunk_cache", "plan", "dataset", "opening", "messageruns"),
+    ("bounds", "chunk_cache", "dataset", "deferred", "messageruns", "opening", "places", "plan"),
     (
         "cold",
         "decoding",
@@ -105,3 +105,25 @@ def test_optional_libraries_are_imported_where_they_are_needed_only(path):
     assert not names & {"pyarrow", "pandas", "dask", "xarray", "tqdm"}
     if room_of(path) == "formats":
         assert "fsspec" not in names
+
+
+def test_what_is_above_the_formats_knows_none_of_them_by_name():
+    """Whoever reads a dataset asks `colstore_io.formats`; writers and what is about one format do know it."""
+    above = {
+        "bounds",
+        "cold",
+        "dataset",
+        "deferred",
+        "gather",
+        "places",
+        "plan",
+        "ready",
+        "rows",
+        "segments",
+        "streaming",
+    }
+    for name in above:
+        tree = ast.parse((PACKAGE / f"{name}.py").read_text())
+        modules = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        known = {m for m in modules if m.startswith(("formats.cstore", "formats.columns", "formats.colbin"))}
+        assert not known, name

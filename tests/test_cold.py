@@ -302,6 +302,7 @@ def test_batches_end_where_the_rest_is_in_memory(big, monkeypatch, resident_from
 def test_nothing_larger_than_the_memory_left_is_asked_for(big, monkeypatch):
     recorder = Recorder(monkeypatch, resident=False)
     monkeypatch.setattr(paging, "memory_limit", lambda: 3 * paging.PAGE_BYTES)
+    monkeypatch.setattr(cold, "_limit", (0.0, 0))
     rows = np.arange(0, 1 << 20, 1 << 14)
     np.testing.assert_array_equal(big[rows, "a"].array(), rows)
     assert not recorder.runs
@@ -374,6 +375,18 @@ def test_without_vectored_advice_ranges_are_asked_for_one_by_one(monkeypatch, re
 @linux
 def test_the_memory_limit_is_a_part_of_what_is_there():
     assert 0 < paging.memory_limit() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
+
+
+def test_the_memory_to_spare_is_asked_for_once_in_some_milliseconds(monkeypatch):
+    answers = [3 << 20, 5 << 20]
+    now = [1000.0]
+    monkeypatch.setattr(paging, "memory_limit", lambda: answers.pop(0))
+    monkeypatch.setattr(cold.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(cold, "_limit", (0.0, 0))
+    assert [cold._memory_limit() for _ in range(3)] == [3 << 20] * 3
+    now[0] += cold.LIMIT_SECONDS
+    assert [cold._memory_limit() for _ in range(3)] == [5 << 20] * 3
+    assert not answers
 
 
 @linux

@@ -120,7 +120,9 @@ def test_the_layout_is_the_documented_one(tmp_path):
     with cs.open(path) as table:
         crc = table.source.metas[0].manifest_crc32
     key = struct.pack("<8sIIq64sq", b"CSIDX\0\1\0", 1, crc, len(raw), raw[8:72], path.stat().st_mtime_ns)
-    front = key + struct.pack("<IIqB7x", 65536, 2, 1, 1) + b"\2"
+    start = raw.index(b"REC\1")
+    sample = zlib.crc32(raw[start : start + 32 + 24])
+    front = key + struct.pack("<IIqB3xI", 65536, 2, 1, 1, sample) + b"\2"
     body = front + struct.pack("<I", zlib.crc32(front))
     body += struct.pack("<hhB", 1, 3, 1) + struct.pack("<ddB", 2.5, 2.5, 1)
     assert data == body + struct.pack("<I", zlib.crc32(body))
@@ -305,6 +307,42 @@ def test_any_change_of_the_file_makes_the_index_void(records, walks, change):
     np.testing.assert_array_equal(found, expected[2]["k"][expected[2]["k"] >= 500])
     cs.index(records)
     with cs.open(records) as table:
+        assert table.source.blocks is not None
+
+
+@pytest.mark.parametrize("what", ["values", "rows of the first records"])
+def test_the_index_of_another_file_of_the_same_state_is_told(tmp_path, walks, what):
+    """Equal size, counters, columns and modification time: only what is in the file says that it is another one."""
+    counts = [3, 5] * 50
+    paths = [tmp_path / name / "r.cstore" for name in ("a", "b")]
+    for number, path in enumerate(paths):
+        path.parent.mkdir()
+        order = counts[::-1] if what != "values" and number else counts
+        write(path, [{"k": np.arange(m) + (1000 * number if what == "values" else 0)} for m in order])
+        os.utime(path, ns=(10**18, 10**18))
+    cs.index(paths[0])
+    shutil.copy(index_of(paths[0]), index_of(paths[1]))
+    for path, trusted in zip(paths, (True, False), strict=True):
+        walks.clear()
+        with cs.open(path) as table:
+            assert bool(walks) is not trusted
+            assert (table.source.blocks is not None) is trusted
+            want = np.concatenate([table.source.segment_view((0, False), s) for s in range(100)])
+            assert table.query("k >= 1000")["k"].array().tolist() == want[want >= 1000].tolist()
+
+
+def test_an_index_without_a_sample_is_still_believed(records, walks):
+    cs.index(records)
+    data = bytearray(index_of(records).read_bytes())
+    assert data[116:120] != bytes(4)
+    data[116:120] = bytes(4)
+    front = PREAMBLE + 200 * data[112]
+    data[front : front + 4] = struct.pack("<I", zlib.crc32(data[:front]))
+    data[-4:] = struct.pack("<I", zlib.crc32(data[:-4]))
+    index_of(records).write_bytes(data)
+    walks.clear()
+    with cs.open(records) as table:
+        assert not walks
         assert table.source.blocks is not None
 
 

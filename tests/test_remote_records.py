@@ -6,6 +6,7 @@ import pickle
 import struct
 import zlib
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -280,6 +281,65 @@ def test_a_file_that_does_not_end_with_its_last_record_is_walked(served: Served,
     with served.open() as table:
         assert served.requests() == 2 + PARTS - 1
         assert table["b"][-1:].array().tolist() == [2.0 * (sum(UNIFORM) - 1)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "most"),
+    [
+        ([10_000, 20_000] * 20, 4),
+        ([10_000] * 20 + [7] + [10_000] * 20, 3),
+        ([12_000 + 500 * k for k in range(40)], 4),
+        (([10_000] * 6 + [3]) * 6, 6),
+    ],
+)
+def test_records_of_unequal_sizes_are_found_in_few_rounds(
+    tmp_path: Path, pattern: list[int], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from colstore_io.formats.cstore import records
+
+    rounds = []
+    read = records.read_ranges
+    monkeypatch.setattr(records, "read_ranges", lambda asked: (rounds.append(len(asked)), read(asked))[1])
+    data = {"x": np.arange(sum(pattern), dtype=np.float64)}
+    served = Served(tmp_path / "t.cstore", written(tmp_path / "t.cstore", data, pattern, statistics=False))
+    with served.open() as table:
+        io = table.io.as_dict()
+        assert table.n_records == len(pattern)
+        assert len(rounds) <= most
+        assert io["requests"] == served.store.count("range")
+        assert io["requests"] <= 1 + sum(rounds) <= 2 + 4 * len(pattern) + 64
+        assert served.requests()
+        assert np.array_equal(table["x"].array(), data["x"])
+        assert len(rounds) <= most  # and never again
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    records=st.lists(st.sampled_from([0, 5, 4000, 4000, 9000, 40_000]), min_size=1, max_size=8),
+    low=st.integers(0, 100_000),
+    count=st.integers(1, 30_000),
+    names=st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8, unique=True),
+)
+def test_a_range_of_some_columns_asks_for_its_chunks_and_for_few_bytes_between(
+    tmp_path: Path, records: list[int], low: int, count: int, names: list[str]
+) -> None:
+    data = table_of(records)
+    n = sum(records)
+    low = min(low, n)
+    high = min(low + count, n)
+    served = Served(tmp_path / "t.cstore", written(tmp_path / "t.cstore", data, records))
+    with served.open() as table:
+        table.readable_source().look_at(table.readable_source().plan.segments.rows > 0)
+        served.requests()
+        found = table[low:high, names].dict()
+    for name in names:
+        assert np.array_equal(found[name], data[name][low:high])
+    starts = np.cumsum([0, *records])
+    touched = sum(max(low, a) < min(high, b) for a, b in pairwise(starts.tolist()))
+    assert served.store.count("range") <= touched * len(names)
+    # Gaps of 64 KiB between chunks at most, and 768 KiB for all that are longer.
+    gaps = max(0, touched * len(names) - 1) * (64 << 10)
+    assert served.store.bytes_asked() <= 8 * (high - low) * len(names) + gaps + (768 << 10)
 
 
 def test_references_are_made_of_places_that_were_looked_at(misleading: Served, tmp_path: Path) -> None:

@@ -126,6 +126,7 @@ def test_only_tables_larger_than_the_memory_to_spare_are_read_so(tmp_path, monke
     monkeypatch.setattr(cold, "LONG_BYTES", 0)
     monkeypatch.setattr(cold, "_looks_resident", lambda *arguments: False)
     monkeypatch.setattr(cold.paging, "memory_limit", lambda: spare)
+    monkeypatch.setattr(cold, "_limit", (0.0, 0))
     cs.store({"x": np.arange(N)}, tmp_path / "t.cstore").close()
     with cs.open(tmp_path / "t.cstore") as table:
         np.testing.assert_array_equal(table["x"].array(), np.arange(N))

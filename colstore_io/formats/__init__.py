@@ -39,6 +39,7 @@ BLOCK_ROWS = 1 << 16
 __all__ = [
     "BLOCK_ROWS",
     "READ_DEFAULTS",
+    "AddressableFormat",
     "Allocate",
     "DecodedColumn",
     "Decoder",
@@ -54,6 +55,7 @@ __all__ = [
     "Statistics",
     "TakingDecoder",
     "ValueRoom",
+    "addressable_format",
     "detect",
     "format_named",
     "known_formats",
@@ -617,6 +619,38 @@ class Format(Protocol):
         ...
 
 
+@runtime_checkable
+class AddressableFormat(Protocol):
+    """A `Format` whose files have no `Decoder`: values have addresses. Such files are asked what a decoder would be."""
+
+    def only_appended(
+        self,
+        file: ByteFile,
+        *,
+        fingerprint: bytes,
+        n_records: int,
+        n_rows: int,
+        committed_end: int,
+        places: Sequence[tuple[int, int]],
+    ) -> bool:
+        """Tell whether a file that was modified still holds all that was planned: it was merely appended to.
+
+        Parameters
+        ----------
+        file : ByteFile
+        fingerprint, n_records, n_rows, committed_end
+            As in the file's `ShardMeta`.
+        places : sequence of (int, int)
+            Body start and rows of the records to look at.
+
+        Raises
+        ------
+        FormatError
+            If the file is damaged, or of another format by now.
+        """
+        ...
+
+
 _MAGICS = {"cstore": b"CSTORE\x00\x01", "columns": b"ABCD", "colbin": b"\x89COLBIN\n"}
 """How the files of each format begin, so that a format is imported when there is a file of it. A test compares."""
 
@@ -632,6 +666,14 @@ def format_named(name: str) -> Format:
     if name not in _MAGICS:
         raise KeyError(name)
     found: Format = importlib.import_module(f".{name}", __name__).FORMAT
+    return found
+
+
+def addressable_format(name: str) -> AddressableFormat:
+    """Return a format of files without decoders; `KeyError` if `name` is none."""
+    found = format_named(name)
+    if not isinstance(found, AddressableFormat):
+        raise KeyError(name)
     return found
 
 

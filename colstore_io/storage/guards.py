@@ -37,3 +37,7 @@ class Guard(Protocol):
     def failed(self) -> bool:
         """Tell whether `look` was ever told otherwise, here or where this guard comes from."""
         ...
+
+    def rows_before(self, offset: int) -> int | None:
+        """Return how many rows were assumed before those at `offset`; None where none were assumed to begin."""
+        ...

@@ -27,6 +27,7 @@ from ..formats.cstore.sidecar import (
     encode_sidecar,
     key_of,
     read_block_statistics,
+    sample_of,
 )
 from ..storage import ByteFile, IOStats, Location, beside_path
 from .publish import write_small_file
@@ -114,7 +115,8 @@ def _encoded(file: ByteFile, head: memoryview) -> bytes:
     memory = file.map(meta.committed_end)
     assert memory is not None
     file.check_size(meta.committed_end)
-    return encode_sidecar(key, meta.record_rows, meta.columns, block_bounds(meta, memory))
+    sample = sample_of(meta, memory) if meta.n_records else 0
+    return encode_sidecar(key, meta.record_rows, meta.columns, block_bounds(meta, memory), sample)
 
 
 # ----------------------------------------------------------------------------------------------------------
@@ -181,11 +183,12 @@ def keep_index(known: KnownIndex, fd: int, appended: Sequence[int]) -> None:
         with mmap.mmap(fd, records.end, access=mmap.ACCESS_READ) as mapping:
             memory = np.frombuffer(mapping, np.uint8)
             bounds = block_bounds(meta, memory, known.bounds, before.n_rows // BLOCK_ROWS)
+            sample = sample_of(meta, memory)
             del memory  # it borrows the mapping
         counters = os.pread(fd, COUNTERS_SIZE, COUNTERS_OFFSET)
         key = SidecarKey(state.st_size, counters, before.manifest_crc32, state.st_mtime_ns)
         _settle(state.st_mtime_ns)
         after = os.fstat(fd)
         if (after.st_size, after.st_mtime_ns) == (state.st_size, state.st_mtime_ns):
-            data = encode_sidecar(key, records.rows, before.columns, bounds)
+            data = encode_sidecar(key, records.rows, before.columns, bounds, sample)
             write_small_file(known.path, data, exclusive=False)

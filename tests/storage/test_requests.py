@@ -230,6 +230,34 @@ def test_any_set_of_ranges_gives_exactly_the_bytes(
     assert store.store.bytes_asked() <= union + len(asked) * (gap_bytes + longest)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(range_sets, min_size=1, max_size=3),
+    st.integers(0, 300),
+    st.integers(0, 5000),
+    st.integers(1, 4000),
+)
+def test_joined_gaps_cost_no_more_bytes_than_allowed_and_no_request(
+    sets: list[list[tuple[int, int]]], gap_bytes: int, spare_bytes: int, max_block: int
+) -> None:
+    data = os.urandom(5000)
+    store = Store("counting", **{f"b/{number}.cstore": data for number in range(len(sets))})
+    files = [store.opened(f"b/{number}.cstore") for number in range(len(sets))]
+    wanted = [(file, *pair) for file, pairs in zip(files, sets, strict=True) for pair in pairs]
+    asked: list[tuple[int, int]] = []
+    for spare in (0, spare_bytes):
+        store.kinds()
+        answers = read_ranges(wanted, gap_bytes=gap_bytes, spare_bytes=spare, max_block=max_block)
+        for (_, offset, length), answer in zip(wanted, answers, strict=True):
+            assert bytes(answer) == data[offset : offset + length]
+        asked.append((store.store.count("range"), store.store.bytes_asked()))
+    (requests, nbytes), (fewer, more) = asked
+    assert fewer <= requests <= len({(id(file), *pair) for file, *pair in wanted if pair[1]})
+    assert more <= nbytes + spare_bytes
+    if more > nbytes:  # bytes are read in vain for a request less
+        assert fewer < requests
+
+
 # -- empty, missing and forbidden
 
 

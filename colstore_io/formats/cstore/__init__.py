@@ -8,7 +8,7 @@ bytes, ``sidecar`` the index beside a file, ``reader`` many files at once, ``ver
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -51,6 +51,12 @@ class CstoreFormat:
     def read_header(self, file: ByteFile, head: memoryview) -> HeaderInfo:
         """Return what the header of one file says; see `reader.read_header`."""
         return read_header(file, head)
+
+    def only_appended(self, file: ByteFile, **planned: Any) -> bool:
+        """Tell whether a file still holds what was planned of it; see `probe.only_appended`."""
+        from .probe import only_appended
+
+        return only_appended(file, **planned)
 
     def inspect(self, file: ByteFile, head: memoryview) -> Inspection:
         """Describe the records: their rows, where they are, and their bytes."""

@@ -86,6 +86,10 @@ class AssumedRecords:
     def failed(self) -> bool:
         return self._failed
 
+    def rows_before(self, offset: int) -> int | None:
+        number, rest = divmod(offset - RECORD_HEADER_SIZE - self.data_offset, self.stride)
+        return number * self.rows if rest == 0 and 0 <= number < self.n_records else None
+
     def index(self) -> RecordIndex:
         """Return where the records are."""
         rows = np.full(self.n_records, self.rows, np.int64)

@@ -1,14 +1,33 @@
-"""Is a record still where a plan says it is?"""
+"""Was a file merely appended to since it was planned?"""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 
-from ...storage import ByteFile
+from ...storage import HEAD_BYTES, ByteFile
 from .. import FileHeader
+from .reader import read_header
 from .records import RECORD_HEADER_SIZE, encode_record_header
 
-__all__ = ["holds_record"]
+__all__ = ["holds_record", "only_appended"]
+
+
+def only_appended(
+    file: ByteFile,
+    *,
+    fingerprint: bytes,
+    n_records: int,
+    n_rows: int,
+    committed_end: int,
+    places: Sequence[tuple[int, int]],
+) -> bool:
+    """Tell whether a file still holds what was planned of it; see `colstore_io.formats.AddressableFormat`."""
+    # Not more than was committed: an append may have cut a footer off behind it.
+    header = read_header(file, file.read(0, min(HEAD_BYTES, committed_end)))
+    if header.fingerprint != fingerprint or header.n_records < n_records or header.committed_rows < n_rows:
+        return False
+    return all(holds_record(file, header, start, rows) for start, rows in places)
 
 
 def holds_record(file: ByteFile, header: FileHeader, body_start: int, n_rows: int) -> bool:

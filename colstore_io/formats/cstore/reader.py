@@ -310,7 +310,7 @@ def _read_records(
             and not walks[i].complete
             and may_have(file, INDEX_SUFFIX)
         ):
-            indexed = _from_sidecar(file, header, table.row_bytes)
+            indexed = read_record_index(file, header, heads[i], walks[i].so_far(), row_bytes=table.row_bytes)
             if indexed is not None:
                 indexes[i] = indexed
                 del walks[i]
@@ -318,19 +318,6 @@ def _read_records(
     for i, walk in walks.items():
         indexes[i] = walk.result()
     return [indexes[i] for i in range(len(files))]
-
-
-def _from_sidecar(file: ByteFile, header: Header, row_bytes: int) -> RecordIndex | None:
-    """Return the records from the index beside the file, or None: then they have to be walked."""
-    return read_record_index(
-        file,
-        counters=header.counters,
-        manifest_crc32=header.manifest.crc32,
-        n_records=header.n_records,
-        committed_rows=header.committed_rows,
-        data_offset=header.data_offset,
-        row_bytes=row_bytes,
-    )
 
 
 def _only_block(file: ByteFile, header: Header, row_bytes: int) -> RecordIndex:

@@ -1,9 +1,9 @@
 """Record headers: where every record begins and how many rows it holds (cstore.md section 6).
 
 Each header tells where the next one is, so a file is walked. A local file is walked by the compiled kernel with one
-small read per header. Elsewhere a read costs a round trip: places are *predicted*, fetched together for all files,
-and every header that comes back is checked. A header that passes (magic, its own index, checksum) and whose
-predecessor ends where it begins is the record; a prediction that fails costs a round, never a wrong answer.
+small read per header. Elsewhere a read costs a round trip: places are *guessed* (`guesses`), fetched together for all
+files, and every header that the walk arrives at is checked. A header that passes (magic, its own index, checksum) and
+whose predecessor ends where it begins is the record; a guess that fails costs a small read, never a wrong answer.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from ...errors import FormatError, TruncatedFileError
 from ...kernels.records import walk_records, walk_records_fd
 from ...storage import ByteFile, read_ranges
+from .guesses import Guesses
 
 __all__ = [
     "BODY_ALIGNMENT",
@@ -44,13 +46,16 @@ NEAR_BYTES = 64 << 10
 """Records closer together than this are fetched as one run of bytes: a request costs more than the bytes between."""
 
 IRREGULAR_NEAR_BYTES = 1 << 20
-"""The same after predictions have failed twice: then a run of bytes is the only way to see several headers at once."""
+"""The same after records have been unlike those before them twice: a run of bytes shows several headers at once."""
+
+PROBE_BYTES = 64 << 10
+"""What is read behind a header where small records are among larger ones: a request costs more than that."""
 
 WINDOW_BYTES = 8 << 20
-"""Largest run of bytes that one round fetches from one file while walking."""
+"""Largest run of bytes that the first round fetches from one file while walking; each further one twice as much."""
 
 ROUND_BYTES = 64 << 20
-"""Bytes that one round fetches from all files together."""
+"""Bytes that one round fetches from all files together, and the largest run of one file."""
 
 _RECORD = struct.Struct("<4sqqqI")
 _FIELDS = struct.Struct("<4sqqq")
@@ -141,8 +146,13 @@ class RecordWalk:
     _index: RecordIndex | None = None
     _position: int = 0
     _seen_rows: int = 0
-    _ahead: int = 0
     _failures: int = 0
+    _window: int = WINDOW_BYTES
+    _smallest: int = _INT64_MAX
+    _prune_from: int = 256  # headers that were passed by are dropped when there are more
+    _guessed: int = 0  # records whose headers the last round found by guessing alone
+    _guesses: Guesses | None = None
+    _headers: dict[int, bytes] = field(default_factory=dict)  # fetched, not arrived at yet, by offset
 
     # ------------------------------------------------------------------------------------------------------
     # What one header says
@@ -216,6 +226,7 @@ class RecordWalk:
         self._rows.append(n_rows)
         self._starts.append(start)
         self._seen_rows += n_rows
+        self._smallest = min(self._smallest, end - self._position)
         self._position = end
 
     def _error(self, message: str, offset: int) -> FormatError:
@@ -255,11 +266,7 @@ class RecordWalk:
         FormatError
             If the rows of the records do not add up to the committed rows (check 21).
         """
-        index = self._index
-        if index is None:
-            index = RecordIndex(
-                np.array(self._rows, dtype=np.int64), np.array(self._starts, dtype=np.int64), self._position
-            )
+        index = self.so_far() if self._index is None else self._index
         total = _exact_sum(index.rows)
         if total != self.committed_rows:
             raise self._counters_error(
@@ -321,7 +328,7 @@ class RecordWalk:
     # Rounds of reads
 
     def wanted(self) -> list[tuple[int, int]]:
-        """Return the (offset, length) of what the next round should fetch, nearest first.
+        """Return the (offset, length) of what the next round should fetch, in ascending order.
 
         The first range begins at the next header, so every round gets on by one record at least.
 
@@ -330,39 +337,75 @@ class RecordWalk:
         TruncatedFileError
             If the next header is not in the file any more.
         """
-        left = self.n_records - len(self._rows)
         here = self._position
         if here + RECORD_HEADER_SIZE > self.size:
             self._accept(b"")
-        stride = RECORD_HEADER_SIZE + body_bytes(self._likely_rows(), self.row_bytes)
-        if stride <= (NEAR_BYTES if self._failures < 2 else IRREGULAR_NEAR_BYTES):
-            length = max(RECORD_HEADER_SIZE, left * stride)
-            # A quarter more than predicted: records of a stream are seldom all of one size.
-            return [(here, min(length + length // 4, WINDOW_BYTES, self.size - here))]
-        count = min(left, self._ahead or (left if self._may_be_uniform(left) else 1))
-        room = (self.size - RECORD_HEADER_SIZE - here) // stride + 1
-        return [(here + i * stride, RECORD_HEADER_SIZE) for i in range(min(count, room))]
+        first = min(self._run_bytes(), self.size - here)
+        wanted = [(here, first)]
+        if self._dense():
+            return wanted
+        if self._guesses is None:
+            self._guesses = Guesses(self.n_records, self._stored)
+        left_rows = self.committed_rows - self._seen_rows
+        between = WINDOW_BYTES
+        for place in self._guesses.places(self._rows, here, self.size - RECORD_HEADER_SIZE, left_rows):
+            if place < here + first or place in self._headers:
+                continue
+            wanted.append((place, RECORD_HEADER_SIZE))
+            between -= _between(*wanted[-2:])
+            if between < 0:
+                break
+        return wanted
+
+    def _dense(self) -> bool:
+        """Whether one run of bytes shows as much as guesses would: they would be fetched as one too."""
+        mean = max(0, self.committed_rows - self._seen_rows) // (self.n_records - len(self._rows))
+        return max(self._stored(self._likely_rows()), self._stored(mean)) <= NEAR_BYTES
+
+    def _run_bytes(self) -> int:
+        """Return how many bytes to read from the next header on: of small records many, else the header."""
+        left = self.n_records - len(self._rows)
+        last = self._stored(self._likely_rows())
+        mean = self._stored(max(0, self.committed_rows - self._seen_rows) // left)
+        least = PROBE_BYTES if self._failures and self._smallest <= PROBE_BYTES // 2 else RECORD_HEADER_SIZE
+        runs = [left * stored for stored in (last, mean) if stored <= NEAR_BYTES]
+        if runs:
+            length = max(runs)
+            # A quarter more than that: records of a stream are seldom all of one size.
+            return max(least, min(length + length // 4, self._window, max(ROUND_BYTES, WINDOW_BYTES)))
+        if self._failures >= 2 and last <= IRREGULAR_NEAR_BYTES and self._guessed * last < 8 * WINDOW_BYTES:
+            return min(left * last + left * last // 4, WINDOW_BYTES)
+        return least
 
     def feed(self, ranges: Sequence[tuple[int, int]], blocks: Sequence[bytes | memoryview]) -> None:
-        """Take what a round fetched. Errors as `begin`."""
-        for (offset, _), block in zip(ranges, blocks, strict=True):
-            if offset != self._position:
-                # A record was longer or shorter than predicted: start again from here, carefully.
-                self._ahead = 1
-                self._failures += 1
-                return
-            self._walk_block(block, offset)
-        self._ahead = len(ranges) * 8
+        """Take what a round fetched for `wanted`. Errors as `begin`."""
+        before = len(self._rows)
+        (offset, length), run = ranges[0], blocks[0]
+        for (place, _), block in zip(ranges[1:], blocks[1:], strict=True):
+            self._headers[place] = bytes(block)  # not the run of bytes that it was fetched in
+        self._walk_block(run, offset)
+        in_run = len(self._rows)
+        while not self.complete and (header := self._headers.pop(self._position, None)) is not None:
+            self._accept(header)
+        if len(self._headers) > self._prune_from:
+            self._headers = {place: block for place, block in self._headers.items() if place > self._position}
+            self._prune_from = 2 * len(self._headers) + 256
+        found = self._rows[before:]
+        self._guessed = len(self._rows) - in_run
+        if length == self._window:
+            self._window *= 2
+        if any(rows != found[0] for rows in found) or (before and self._rows[before - 1] != found[0]):
+            self._failures += 1
+        if self._guesses is not None:
+            self._guesses.learn(found, [start - RECORD_HEADER_SIZE for start in self._starts[before:]])
+
+    def _stored(self, rows: int) -> int:
+        return RECORD_HEADER_SIZE + body_bytes(rows, self.row_bytes)
 
     def _likely_rows(self) -> int:
         if self._rows:
             return self._rows[-1]
         return max(0, self.committed_rows // self.n_records)
-
-    def _may_be_uniform(self, left: int) -> bool:
-        """Whether the counters allow that all records to come but the last are like the last one seen."""
-        rows = self._likely_rows()
-        return rows * (left - 1) <= self.committed_rows - self._seen_rows <= rows * left
 
 
 def _exact_sum(rows: NDArray[np.int64]) -> int:
@@ -372,6 +415,12 @@ def _exact_sum(rows: NDArray[np.int64]) -> int:
     if int(rows.max()) <= _INT64_MAX // len(rows):
         return int(rows.sum())
     return sum(rows.tolist())
+
+
+def _between(before: tuple[int, int], after: tuple[int, int]) -> int:
+    """Return the bytes between two ranges that are fetched with them."""
+    gap = after[0] - sum(before)
+    return gap if gap <= NEAR_BYTES else 0
 
 
 def _descriptor(file: ByteFile) -> AbstractContextManager[int] | None:
@@ -409,7 +458,7 @@ def walk_all(walks: Sequence[RecordWalk], files: Sequence[ByteFile]) -> None:
         budget = ROUND_BYTES
         for walk, file in pending:
             ranges = walk.wanted()
-            cost = sum(length for _, length in ranges)
+            cost = sum(length for _, length in ranges) + sum(_between(*pair) for pair in pairwise(ranges))
             if asked and cost > budget:
                 break
             budget -= cost

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import pickle
@@ -19,6 +20,8 @@ from hypothesis import strategies as st
 
 import colstore_io as cs
 from colstore_io import opening
+from colstore_io.dataset import Source
+from colstore_io.deferred import DeferredSource
 from colstore_io.errors import ColstoreError
 from colstore_io.formats import READ_DEFAULTS
 from colstore_io.formats.columns import opened
@@ -146,7 +149,7 @@ def test_nothing_but_the_schema_is_made_by_an_open(path, monkeypatch):
         raise AssertionError("a plan was made")
 
     with monkeypatch.context() as patch:
-        patch.setattr("colstore_io.dataset.build_plan", refuse)
+        patch.setattr("colstore_io.deferred.build_plan", refuse)
         patch.setattr(opening, "build_plan", refuse)
         with cs.open(path) as table:
             assert table.schema.names == ["n", "t", "f"]
@@ -213,6 +216,20 @@ def test_threads_settle_a_table_once(path):
         assert len({id(plan) for plan, _ in seen}) == 1
         assert all(values == TABLE["f"].tolist() for _, values in seen)
         table.close()
+
+
+def test_a_settled_table_is_as_any_other(path):
+    with cs.open(path) as table:
+        source = table.source
+        assert type(source) is DeferredSource
+        assert source.plan.n_rows == source.n_rows == table.n_rows
+        assert type(source) is Source
+    for act in (copy.copy, lambda source: pickle.loads(pickle.dumps(source))):
+        with cs.open(path) as table:
+            source = table.source
+            other = act(source)
+            assert type(other) is type(source) is Source
+            assert other.n_rows == table.n_rows
 
 
 def test_requests_are_counted(path):
