@@ -243,6 +243,13 @@ static int64_t codes_u32(const uint8_t *v, int64_t n, int64_t limit, uint64_t se
                 load_uint32_t(v, f) == load_uint32_t(v, i))
 }
 
+/* Of few values of two bytes: a table of all 65536 would take longer to clear. */
+static int64_t codes_few_u16(const uint8_t *v, int64_t n, int64_t limit, uint64_t seed, uint32_t *codes,
+                             uint32_t *firsts) {
+    BUILD_CODES(mix64(load_uint16_t(v, i) ^ seed, 0x9e3779b97f4a7c15ULL),
+                load_uint16_t(v, f) == load_uint16_t(v, i))
+}
+
 #define DIRECT_CODES(T, COUNT, NAME)                                                                             \
     static int64_t codes_##NAME(const uint8_t *v, int64_t n, int64_t limit, uint32_t *codes, uint32_t *firsts) { \
         uint32_t *of = (uint32_t *)calloc(COUNT, sizeof(uint32_t));                                              \
@@ -272,7 +279,7 @@ static int64_t codes_fixed(const uint8_t *v, int64_t n, int width, int64_t limit
                            uint32_t *firsts) {
     switch (width) {
     case 1: return codes_u8(v, n, limit, codes, firsts);
-    case 2: return codes_u16(v, n, limit, codes, firsts);
+    case 2: return n < 8192 ? codes_few_u16(v, n, limit, seed, codes, firsts) : codes_u16(v, n, limit, codes, firsts);
     case 4: return codes_u32(v, n, limit, seed, codes, firsts);
     default: return codes_u64(v, n, limit, seed, codes, firsts);
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import inspect
 import io
 import os
@@ -121,8 +122,10 @@ def encoder_for(format_name: str, schema: Schema, **options: Any) -> FileEncoder
     return make(schema, **options)
 
 
-def _keywords(function: Callable[..., Any]) -> list[str]:
-    return [n for n, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY]
+@functools.cache
+def _keywords(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of the options of an encoder; `inspect` takes longer for that than a small table to write."""
+    return tuple(n for n, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY)
 
 
 def encoder_options(format_name: str) -> list[str]:

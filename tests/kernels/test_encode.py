@@ -71,6 +71,21 @@ def test_codes_of_variable_values_equal_their_twin(dtype, values, limit, lead):
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize("n", [8191, 8192])  # with a hash table, and with a table of all values
+@pytest.mark.parametrize("limit", [4000, 5000])
+def test_codes_of_two_byte_values_equal_their_twin_however_many_they_are(n, limit):
+    values = np.random.default_rng(n).integers(0, 1 << 16, 5000).astype(np.uint16)[np.arange(n) * 7 % 5000]
+    distinct = len(np.unique(values))
+    assert 4000 < distinct < 5000
+    results = []
+    for module in (kernels, twins):
+        codes, firsts = np.zeros(n, np.uint32), np.zeros(limit, np.uint32)
+        found = module.fixed_codes(values.view(np.uint8), 2, limit, 99, codes, firsts)
+        results.append((found, codes.tolist() if found >= 0 else None, firsts[: max(found, 0)].tolist()))
+    assert results[0] == results[1]
+    assert results[0][0] == (distinct if limit == 5000 else -1)
+
+
 def test_a_dictionary_grows_past_its_first_table():
     values = np.arange(50_000, dtype=np.uint64) % 30_000 * 0x9E3779B97F4A7C15
     codes, firsts = np.empty(50_000, np.uint32), np.empty(50_000, np.uint32)

@@ -47,18 +47,13 @@ def chunk_bounds(dense: Dense) -> Bounds:
     if dense.fixed is not None:
         return _fixed_bounds(dense.kind, dense.fixed if known is None else _values(known.entries))
     looked_at = dense if known is None else known.entries
-    least, greatest, shortest, longest = kernels.bounds(*looked_at.variable, _prefix(looked_at))
+    prefix = 0 if looked_at.known_affixes is None else looked_at.known_affixes[0]
+    least, greatest, shortest, longest = kernels.bounds(*looked_at.variable, prefix)
     if dense.kind is Type.BYTES and shortest == 0:
         # The rule of bytes columns restarts after each empty value, so that all values count, in their order.
         row, maximum, shortest, longest = kernels.quirky_bounds(*dense.variable)
         return Bounds(_value(dense, row), maximum, shortest, longest)
     return Bounds(_value(looked_at, least), _value(looked_at, greatest), shortest, longest)
-
-
-def _prefix(dense: Dense) -> int:
-    """Return how many bytes all values are known to begin with; only if that was looked for already."""
-    known: tuple[int, int] = dense.__dict__.get("affixes", (0, 0))
-    return known[0]
 
 
 def _values(dense: Dense) -> NDArray[Any]:

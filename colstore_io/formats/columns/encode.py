@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +30,7 @@ NARROW_BYTES = 0x7FFFFFFF
 _SEED = secrets.randbits(64)  # of hashes in memory; no byte of a file depends on it
 
 
-@dataclass
+@dataclass(slots=True)
 class Dictionary:
     """Distinct values of a column in order of first appearance.
 
@@ -50,8 +49,13 @@ class Dictionary:
         k = self.entries.n
         return 0 if k <= 1 else (k - 1).bit_length()
 
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of all codes in the stream, which stand behind its first 12 bytes."""
+        return (len(self.codes) * self.width + 7) // 8
 
-@dataclass
+
+@dataclass(slots=True)
 class Dense:
     """The non-null values of one column of one row group.
 
@@ -66,7 +70,9 @@ class Dense:
         Of a column of variable length: value i is ``data[offsets[i]:offsets[i + 1]]``.
     data : ndarray of uint8 or None
     ready : Dictionary or None
-        Known when the column came as an Arrow dictionary.
+        Known when the column came as an Arrow dictionary, or once it was looked for.
+    known_affixes : (int, int) or None
+        `affixes`, once they were looked for.
     """
 
     kind: Type
@@ -75,9 +81,10 @@ class Dense:
     offsets: NDArray[Any] | None = None
     data: NDArray[np.uint8] | None = None
     ready: Dictionary | None = field(default=None, repr=False)
+    known_affixes: tuple[int, int] | None = field(default=None, repr=False)
     _tried: int = field(default=-1, repr=False)
 
-    @cached_property
+    @property
     def raw(self) -> NDArray[np.uint8]:
         """The bytes of a fixed-width column; no copy."""
         assert self.fixed is not None
@@ -90,7 +97,7 @@ class Dense:
         assert self.data is not None
         return self.offsets, self.data
 
-    @cached_property
+    @property
     def value_bytes(self) -> int:
         """Bytes of all values together, without lengths."""
         if self.fixed is not None:
@@ -98,10 +105,12 @@ class Dense:
         offsets, _ = self.variable
         return int(offsets[-1]) - int(offsets[0])
 
-    @cached_property
+    @property
     def affixes(self) -> tuple[int, int]:
-        """Lengths of the common prefix and suffix of values of variable length (section 6.6)."""
-        return kernels.affixes(*self.variable)
+        """Lengths of the common prefix and suffix of values of variable length (section 6.6). Found once."""
+        if self.known_affixes is None:
+            self.known_affixes = kernels.affixes(*self.variable)
+        return self.known_affixes
 
     def rows(self, start: int, stop: int) -> Dense:
         """Return the values [start, stop) as views."""
@@ -135,9 +144,10 @@ class Dense:
         offsets, data = self.variable
         out = np.empty(4 * len(rows) + kernels.entry_bytes(offsets, data, rows), np.uint8)
         kernels.put_entries(offsets, data, rows, out)
-        starts = out[: 4 * len(rows)].view("<u4")
-        area = out[4 * len(rows) :]
-        return Dense(self.kind, len(rows), None, np.append(starts, len(area)).astype(np.int64), area)
+        starts = np.empty(len(rows) + 1, np.int64)
+        starts[:-1] = out[: 4 * len(rows)].view("<u4")
+        starts[-1] = len(out) - 4 * len(rows)
+        return Dense(self.kind, len(rows), None, starts, out[4 * len(rows) :])
 
 
 @dataclass(slots=True)
@@ -209,11 +219,11 @@ def null_bitmap(array: pa.Array) -> bytes:
     n = len(array)
     if array.null_count == 0:
         return bytes(-(-n // 8))
-    nulls = array.is_null()
-    if nulls.offset:
-        flags: NDArray[Any] = nulls.to_numpy(zero_copy_only=False)
+    valid = array.buffers()[0]
+    if valid is None or array.offset % 8:
+        flags: NDArray[Any] = array.is_null().to_numpy(zero_copy_only=False)
         return np.packbits(flags, bitorder="little").tobytes()
-    bits = np.frombuffer(nulls.buffers()[1], np.uint8)[: -(-n // 8)].copy()
+    bits = np.invert(np.frombuffer(valid, np.uint8, -(-n // 8), array.offset // 8))
     if n % 8:
         bits[-1] &= (1 << n % 8) - 1
     return bits.tobytes()
@@ -344,8 +354,7 @@ def encoded_bytes(dense: Dense, encoding: Encoding) -> int:
     if encoding is Encoding.DICT:
         found = dense.dictionary()
         assert found is not None
-        k, packed = found.entries.n, (n * found.width + 7) // 8
-        return 16 + packed + 4 * k + found.entries.value_bytes
+        return 16 + found.packed_bytes + 4 * found.entries.n + found.entries.value_bytes
     if encoding is Encoding.AFFIX:
         prefix, suffix = dense.affixes
         return 8 + prefix + suffix + dense.value_bytes + n * (4 - prefix - suffix)
@@ -433,7 +442,7 @@ def _put_affix(dense: Dense, out: NDArray[np.uint8]) -> None:
 def _put_dictionary(dense: Dense, out: NDArray[np.uint8]) -> None:
     found = dense.dictionary()
     assert found is not None
-    k, packed = found.entries.n, (dense.n * found.width + 7) // 8
+    k, packed = found.entries.n, found.packed_bytes
     out[:12] = _u32(dense.n, k, found.width)
     kernels.pack_bits(found.codes, found.width, out[12 : 12 + packed])
     out[12 + packed : 16 + packed] = _u32(k)

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -15,8 +16,8 @@ from ... import threads as thread_budget
 from ...arguments import check_integer, check_mapping
 from ...errors import ColumnNotFoundError
 from ...fields import Field, Schema
-from .bounds import chunk_bounds
-from .choose import Layout, choose_codec, choose_layout
+from .bounds import Bounds, chunk_bounds
+from .choose import Choice, Layout, choose_codec, choose_layout
 from .compress import Level, compressor, normal_level
 from .encode import Prepared, check_encoded_bytes, encode_stream, prepare
 from .gob_write import ChunkEntry, ColumnEntry, GroupEntry, footer_bytes
@@ -30,8 +31,15 @@ R = TypeVar("R")
 
 Part = bytes | memoryview
 
+_HEADER = struct.Struct("<BBIIII")
+"""The chunk header: encoding, codec, bytes of bitmap, raw and stored bytes, blocks (section 3.1)."""
+
 ALIGNED_BYTES = 4096
 """Chunks from this size on are worth it."""
+
+SHARED_BYTES = 32 << 10
+"""Columns of a row group are shared among threads if they have so many bytes each: of smaller ones most of the work is
+the interpreter's, which is one thread's at a time."""
 
 ENCODINGS = {
     "plain": Encoding.PLAIN,
@@ -107,15 +115,34 @@ class _Column:
 
 @dataclass(slots=True)
 class _Chunk:
-    """One column of one row group on its way: encoded, then compressed."""
+    """One column of one row group on its way: encoded, then compressed where that pays.
+
+    `blocks` are the raw ones until compressed ones take their place; then nothing holds the stream any more.
+    """
 
     column: _Column
-    prepared: Prepared
     layout: Layout
-    stream: NDArray[np.uint8]
-    entry: ChunkEntry
+    null_count: int
+    bitmap: bytes
+    bounds: Bounds
+    lengths: list[int]
     blocks: list[memoryview]
-    stored: list[Part]
+    codec: Codec = Codec.NONE
+
+    @property
+    def raw_bytes(self) -> int:
+        return sum(self.lengths)
+
+    @property
+    def waits(self) -> bool:
+        """Whether compression is still to be tried: an empty column has none."""
+        return self.codec is not self.layout.codec and self.lengths[0] > 0
+
+    def keep(self, stored: Sequence[bytes | bytearray | memoryview]) -> None:
+        """Take compressed blocks, unless they are no shorter (section 3.3)."""
+        if sum(map(len, stored)) < self.raw_bytes:
+            self.blocks = [memoryview(block) for block in stored]
+            self.codec = self.layout.codec
 
 
 class ColumnsEncoder:
@@ -195,7 +222,7 @@ class ColumnsEncoder:
             encoding, compression, dict(check_mapping("tokenizers", tokenizers or {}))
         )
         self._threads = 0 if threads is None else check_integer("threads", threads)
-        self._layouts: list[Layout] | None = None
+        self._layouts: list[Choice] | None = None
         self._reports: tuple[Candidates, ...] = ()
         self._groups: list[GroupEntry] = []
         self._names: list[bytes] | None = None
@@ -376,7 +403,7 @@ class ColumnsEncoder:
             self._decide(prepared, run)
         return self._reports
 
-    def _decide(self, prepared: list[Prepared], run: _Run[Any, Any]) -> None:
+    def _decide(self, prepared: list[Prepared], run: _Run[Any, Any]) -> list[Choice]:
         mode = self._optimize or "exact"
 
         def one(pair: tuple[_Column, Prepared], measure: _Run[Any, Any] = map) -> Candidates:
@@ -394,10 +421,16 @@ class ColumnsEncoder:
         if (
             mode == "exact"
         ):  # one column after the other, its candidates side by side: their streams take memory
-            self._reports = tuple(one(pair, run) for pair in pairs)
+            reports = tuple(one(pair, run) for pair in pairs)
         else:
-            self._reports = tuple(run(one, pairs))
-        self._layouts = [report.layout for report in self._reports]
+            reports = tuple(run(one, pairs))
+        choices = [report.choice for report in reports]
+        # The streams are of these values, the layouts are for those of all row groups to come.
+        self._layouts = [Choice(choice.layout) for choice in choices]
+        self._reports = tuple(
+            replace(report, choice=choice) for report, choice in zip(reports, self._layouts, strict=True)
+        )
+        return choices
 
     def segment(self, columns: Sequence[Any]) -> Sequence[Part]:
         """Return the bytes of one row group.
@@ -417,12 +450,14 @@ class ColumnsEncoder:
         prepared = self._prepare(columns)
         n_rows = prepared[0].n_rows if prepared else 0
         work = sum(p.dense.value_bytes + 4 * p.n_rows for p in prepared)
+        if self._optimize is None and work < SHARED_BYTES * len(prepared):
+            work = 0
         with ExitStack() as stack:
             run = self._runner(stack, work)
+            choices: Sequence[Choice | None] = self._layouts or [None] * len(prepared)
             if self._optimize is not None and self._layouts is None:
-                self._decide(prepared, run)
-            layouts: Sequence[Layout | None] = self._layouts or [None] * len(prepared)
-            chunks = list(run(self._encoded, list(zip(self._columns, prepared, layouts, strict=True))))
+                choices = self._decide(prepared, run)
+            chunks = list(run(self._encoded, list(zip(self._columns, prepared, choices, strict=True))))
             self._compress(chunks, run)
         parts: list[Part] = []
         entries: list[ChunkEntry] = []
@@ -469,43 +504,40 @@ class ColumnsEncoder:
             return lambda call, items: map(call, items)
         return lambda call, items: thread_budget.map_with_helpers(call, items, granted - 1)
 
-    def _encoded(self, item: tuple[_Column, Prepared, Layout | None]) -> _Chunk:
-        column, prepared, layout = item
-        dense = prepared.dense
-        stream: NDArray[np.uint8] | None = None
-        if layout is None:
-            layout, stream = self._layout(column, prepared)
+    def _encoded(self, item: tuple[_Column, Prepared, Choice | None]) -> _Chunk:
+        """Encode a column, and compress it if it is one block: the blocks of long ones are compressed side by side."""
+        column, prepared, known = item
+        choice = self._choice(column, prepared) if known is None else known
+        stream = choice.stream
         if stream is None:
-            stream = self._stream(column, prepared, layout)
-        bounds = chunk_bounds(dense)
-        entry = ChunkEntry(
-            0,
-            prepared.null_count,
-            bounds.minimum,
-            bounds.maximum,
-            bounds.min_length,
-            bounds.max_length,
-            int(layout.encoding),
-            int(layout.codec),
-            column.reference,
-        )
+            stream = self._stream(column, prepared, choice.layout)
         view, size = stream.data, self._block_size
-        blocks = [view[at : at + size] for at in range(0, max(1, len(view)), size)]
-        return _Chunk(column, prepared, layout, stream, entry, blocks, [])
+        bounds = chunk_bounds(prepared.dense)
+        chunk = _Chunk(
+            column, choice.layout, prepared.null_count, prepared.bitmap, bounds, [len(stream)], [view]
+        )
+        if len(stream) > size:
+            chunk.blocks = [view[at : at + size] for at in range(0, len(stream), size)]
+            chunk.lengths = [len(block) for block in chunk.blocks]
+        elif choice.stored is not None:
+            chunk.keep([choice.stored])
+        elif chunk.waits:
+            chunk.keep([compressor(choice.layout.codec, choice.layout.level)(view)])
+        prepared.dense.ready = None  # four bytes a value
+        return chunk
 
-    def _layout(self, column: _Column, prepared: Prepared) -> tuple[Layout, NDArray[np.uint8] | None]:
-        """Return the layout by the options and, where these leave it open, the data; the stream if known."""
+    def _choice(self, column: _Column, prepared: Prepared) -> Choice:
+        """Return the layout by the options and, where these leave it open, the data."""
         if column.encoding is None:
-            return choose_layout(prepared.dense), None
-        level: Level = self._level
+            return choose_layout(prepared.dense)
         layout = Layout(
-            column.encoding, column.codec or Codec.NONE, level, self._representation, self._boundary
+            column.encoding, column.codec or Codec.NONE, self._level, self._representation, self._boundary
         )
         if column.codec is not None:
-            return layout, None
-        stream = self._stream(column, prepared, layout)
-        codec, level = choose_codec(stream)
-        return replace(layout, codec=codec, level=level), stream
+            return Choice(layout)
+        choice = choose_codec(column.encoding, self._stream(column, prepared, layout))
+        chosen = replace(layout, codec=choice.layout.codec, level=choice.layout.level)
+        return replace(choice, layout=chosen)
 
     def _stream(self, column: _Column, prepared: Prepared, layout: Layout) -> NDArray[np.uint8]:
         if layout.encoding is not Encoding.TOKENIZED:
@@ -524,33 +556,27 @@ class ColumnsEncoder:
         return np.frombuffer(encoded, np.uint8)
 
     def _compress(self, chunks: list[_Chunk], run: _Run[Any, Any]) -> None:
-        """Compress the blocks of all chunks, then undo it where it did not pay (section 3.3)."""
-        calls = []
-        for chunk in chunks:
-            compress = compressor(chunk.layout.codec, chunk.layout.level)
-            if chunk.layout.codec is not Codec.NONE and len(chunk.stream):
-                calls += [(compress, block) for block in chunk.blocks]
-        done = iter(list(run(lambda call: call[0](call[1]), calls)))
-        for chunk in chunks:
-            raw = len(chunk.stream)
-            if chunk.layout.codec is not Codec.NONE and raw:
-                chunk.stored = [memoryview(next(done)) for _ in chunk.blocks]
-                if sum(map(len, chunk.stored)) < raw:
-                    continue
-            chunk.stored = list(chunk.blocks)
-            chunk.layout = replace(chunk.layout, codec=Codec.NONE)
+        """Compress the blocks of the chunks that have several."""
+        waiting = [chunk for chunk in chunks if len(chunk.blocks) > 1 and chunk.waits]
+        calls = [
+            (compressor(chunk.layout.codec, chunk.layout.level), block)
+            for chunk in waiting
+            for block in chunk.blocks
+        ]
+        done = iter(list(run(lambda call: call[0](call[1]), calls)) if calls else [])
+        for chunk in waiting:
+            chunk.keep(list(islice(done, len(chunk.blocks))))
 
 
 def _looks_like_memory(chunk: _Chunk) -> bool:
     """Whether a chunk that the data's own look chose (`compression="auto"`) stores its values as they are in memory."""
-    layout = chunk.layout
     return (
         chunk.column.codec is None
-        and layout.codec is Codec.NONE
-        and layout.encoding is Encoding.PLAIN
-        and chunk.prepared.dense.fixed is not None
-        and len(chunk.stream) >= ALIGNED_BYTES
-        and chunk.prepared.null_count == 0
+        and chunk.codec is Codec.NONE
+        and chunk.layout.encoding is Encoding.PLAIN
+        and chunk.column.kind.fixed
+        and chunk.raw_bytes >= ALIGNED_BYTES
+        and chunk.null_count == 0
         and chunk.column.kind is not Type.BOOL
     )
 
@@ -559,18 +585,33 @@ _Run = Callable[[Callable[[T], R], Sequence[T]], Iterable[R]]
 
 
 def _finished(chunk: _Chunk) -> tuple[list[Part], ChunkEntry]:
-    """Return the pieces of a chunk (section 3.1) and its place in the footer."""
-    layout, bitmap = chunk.layout, chunk.prepared.bitmap
-    table = np.empty((len(chunk.blocks), 2), "<u4")
-    table[:, 0] = [len(block) for block in chunk.blocks]
-    table[:, 1] = [len(block) for block in chunk.stored]
-    stored = int(table[:, 1].sum(dtype=np.int64))
-    head = struct.pack(
-        "<BBIIII", layout.encoding, layout.codec, len(bitmap), len(chunk.stream), stored, len(table)
+    """Return the pieces of a chunk (section 3.1) and what the footer says of it."""
+    bounds, encoding = chunk.bounds, chunk.layout.encoding
+    table = [
+        nbytes for pair in zip(chunk.lengths, map(len, chunk.blocks), strict=True) for nbytes in pair
+    ]  # fmt: skip
+    stored = sum(table[1::2])
+    head = b"".join(
+        (
+            _HEADER.pack(
+                encoding, chunk.codec, len(chunk.bitmap), chunk.raw_bytes, stored, len(chunk.blocks)
+            ),
+            struct.pack(f"<{len(table)}I", *table),
+            chunk.bitmap,
+        )
     )
-    pieces: list[Part] = [head + table.tobytes() + bitmap, *(part for part in chunk.stored if len(part))]
-    entry = replace(chunk.entry, byte_length=len(pieces[0]) + stored, codec=int(layout.codec))
-    return pieces, entry
+    entry = ChunkEntry(
+        len(head) + stored,
+        chunk.null_count,
+        bounds.minimum,
+        bounds.maximum,
+        bounds.min_length,
+        bounds.max_length,
+        int(encoding),
+        int(chunk.codec),
+        chunk.column.reference,
+    )
+    return [head, *chunk.blocks] if stored else [head], entry
 
 
 def _option(option: Any, name: str, missing: Any) -> Any:

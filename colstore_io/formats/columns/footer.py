@@ -93,6 +93,45 @@ class Footer(NamedTuple):
     start: int
     stop: int
 
+    @classmethod
+    def of_parts(
+        cls,
+        data: memoryview,
+        start: int,
+        columns: tuple[tuple[bytes, ...], bytes, bytes],
+        chunks: bytearray,
+        places: NDArray[np.int64],
+    ) -> Footer:
+        """Return the footer that the kernel has read.
+
+        Parameters
+        ----------
+        data : memoryview
+        start : int
+        columns : (tuple of bytes, bytes, bytes)
+            Names, types and whether they may have nulls.
+        chunks : bytearray
+            `CHUNK_RECORD` of all chunks, row group by row group.
+        places : ndarray of int64, shape (3 * R + R * C,)
+            As ``kernels.footers.place_chunks`` gives them: rows, beginning and end of each row group, beginning of each
+            chunk.
+        """
+        names, kinds, flags = columns
+        n_groups = (len(places) - len(chunks) // _CHUNK_BYTES) // 3
+        shape = (n_groups, len(names))
+        return cls(
+            data,
+            names,
+            np.frombuffer(kinds, np.uint8),
+            np.frombuffer(flags, np.bool_),
+            places[:n_groups],
+            places[n_groups : 2 * n_groups],
+            np.ndarray(shape, CHUNK_RECORD, chunks),
+            places[3 * n_groups :].reshape(shape),
+            start,
+            start + len(data),
+        )
+
     @property
     def n_columns(self) -> int:
         return len(self.names)
@@ -150,26 +189,14 @@ def parse_footer(data: memoryview, *, start: int, prologue: Prologue, path: str,
             offset=start,
             section="footer",
         )
-    n_groups, n_columns = len(groups) // _GROUP_BYTES, len(names)
+    n_groups = len(groups) // _GROUP_BYTES
     places = np.empty(3 * n_groups + len(chunks) // _CHUNK_BYTES, np.int64)
     code, group, column = kernel.place_chunks(
         groups, chunks, flags, prologue.end, start, len(prologue.digests), max_rows, places
     )
     if code not in (0, _UNORDERED):
         _refuse(code, group, column, groups, chunks, names, (prologue.end, start), max_rows, path)
-    shape = (n_groups, n_columns)
-    footer = Footer(
-        data,
-        names,
-        np.frombuffer(kinds, np.uint8),
-        np.frombuffer(flags, np.bool_),
-        places[:n_groups],
-        places[n_groups : 2 * n_groups],
-        np.ndarray(shape, CHUNK_RECORD, chunks),
-        places[3 * n_groups :].reshape(shape),
-        start,
-        start + len(data),
-    )
+    footer = Footer.of_parts(data, start, (names, kinds, flags), chunks, places)
     if code == _UNORDERED:
         _check_overlaps(footer.group_start, places[2 * n_groups : 3 * n_groups], path)
     return footer

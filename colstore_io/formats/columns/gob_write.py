@@ -59,27 +59,28 @@ def _wide_uint(value: int) -> bytes:
     return bytes([256 - len(body)]) + body
 
 
-_SMALL = [bytes([value]) for value in range(128)]
+_USUAL = [bytes([value]) for value in range(128)] + [_wide_uint(value) for value in range(128, 4096)]
 
 
 def _uint(value: int) -> bytes:
-    return _SMALL[value] if value < 128 else _wide_uint(value)
+    return _USUAL[value] if value < len(_USUAL) else _wide_uint(value)
 
 
 def _struct(out: bytearray, fields: Sequence[int | bytes]) -> None:
     """Append a struct of unsigned numbers and byte strings: zero fields are left out, the others announced by the
     difference of their numbers."""
-    last = -1
-    for number, value in enumerate(fields):
+    step = 1
+    for value in fields:
         if not value:
+            step += 1
             continue
-        out.append(number - last)
-        last = number
-        if isinstance(value, int):
-            out += _uint(value)
-        else:
+        out.append(step)
+        step = 1
+        if type(value) is bytes:
             out += _uint(len(value))
             out += value
+        else:
+            out += _uint(value)  # type: ignore[arg-type]
     out.append(0)
 
 

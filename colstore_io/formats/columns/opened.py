@@ -16,7 +16,7 @@ from ...fields import Schema
 from ...kernels import footers as kernel
 from ...storage import IOStats, LocalFile, LocalOptions, Location
 from .. import ReadOptions, ShardMeta
-from .footer import CHUNK_RECORD, Footer, schema_of
+from .footer import Footer, schema_of
 from .frame import Prologue
 from .gob import PREFIX, usual_types
 from .reader import OpenedFooter, meta_of
@@ -95,26 +95,14 @@ class OpenedFile:
         file.adopt(self._file.take_descriptor())
         if self.closed:
             file.close()
-        return file, meta_of(
-            file, OpenedFooter(_PROLOGUE, self._footer()), self._reading, {} if schemas is None else schemas
-        )
+        opened = OpenedFooter(_PROLOGUE, self._footer())
+        return file, meta_of(self._spelling, size, opened, self._reading, {} if schemas is None else schemas)
 
     def _footer(self) -> Footer:
-        data, names, kinds, flags, n_groups, chunks, raw = self._file.parts()
-        places = np.frombuffer(raw, np.int64)
-        start, n_bytes = self._file.span
-        shape = (n_groups, len(names))
-        return Footer(
-            memoryview(data),
-            names,
-            np.frombuffer(kinds, np.uint8),
-            np.frombuffer(flags, np.bool_),
-            places[:n_groups],
-            places[n_groups : 2 * n_groups],
-            np.ndarray(shape, CHUNK_RECORD, chunks),
-            places[3 * n_groups :].reshape(shape),
-            start,
-            start + n_bytes,
+        data, names, kinds, flags, _, chunks, places = self._file.parts()
+        start, _ = self._file.span
+        return Footer.of_parts(
+            memoryview(data), start, (names, kinds, flags), chunks, np.frombuffer(places, np.int64)
         )
 
 

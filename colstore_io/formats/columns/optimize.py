@@ -8,14 +8,14 @@ say afterwards what each candidate would have cost.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...kernels import encode as kernels
-from .choose import Layout
+from .choose import Choice, Layout, window_stream
 from .compress import FAST, Level, compressor
 from .encode import Dense, encode_stream, encoded_bytes
 from .tags import Codec, Encoding, Type
@@ -31,8 +31,14 @@ SAMPLE_BYTES = 64 << 10
 DISTINCT_PART = 4
 """``"fast"`` tries Dict where there is at most one entry per so many values."""
 
-HOPELESS = 1.5
+HOPELESS = 1.1
 """``"fast"`` drops a candidate whose cheapest DEFLATE needs so many times the bytes of the best one's."""
+
+HOPELESS_BYTES = 16
+"""... and so many bytes on top: short streams differ by their headers."""
+
+KEPT_BYTES = 256 << 10
+"""A winner's stream of at most so many bytes is kept as it was measured: it need not be made again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +78,28 @@ class Candidates:
     rows : tuple of Candidate
     chosen : Candidate
     level : Level
+    choice : Choice
+        The winner's layout for whoever stores these values next, with its stream if that is short and was measured as
+        a whole.
     """
 
     column: str
     rows: tuple[Candidate, ...]
     chosen: Candidate
     level: Level
+    choice: Choice = field(repr=False, compare=False)
 
-    @property
-    def layout(self) -> Layout:
-        won = self.chosen
-        return Layout(won.encoding, won.codec, self.level, won.representation, won.boundary)
+    @classmethod
+    def of(cls, column: str, measured: Iterable[_Measured], level: Level) -> Candidates:
+        """Pick the winner of all layouts of one column."""
+        made = {id(row): (row, stream, stored) for row, stream, stored in measured}
+        rows = tuple(row for row, *_ in made.values())
+        chosen = pick(rows)
+        _, stream, stored = made[id(chosen)]
+        layout = Layout(chosen.encoding, chosen.codec, level, chosen.representation, chosen.boundary)
+        if stream is None or len(stream) > KEPT_BYTES:
+            stream = stored = None
+        return cls(column, rows, chosen, level, Choice(layout, stream, stored))
 
     def __str__(self) -> str:
         lines = [f"{self.column}:"]
@@ -147,29 +164,43 @@ def optimize_column(
     -------
     Candidates
     """
-    measure = deflated or _measure(level)
-    rows: list[Candidate] = []
-    if mode == "exact":
-        streams = list(_streams(name, dense, tokenizer))
-        work = [(call, stream) for *_, stream in streams for call in (len, measure, _lzw_bytes)]
-        sizes = list(run(lambda item: item[0](item[1]), work))
-        for number, (encoding, representation, boundary, stream) in enumerate(streams):
-            rows += [
-                Candidate(encoding, codec, len(stream), size, representation, boundary)
-                for codec, size in zip(CODECS, sizes[3 * number : 3 * number + 3], strict=True)
-            ]
-    else:
-        rows = _sampled(name, dense, tokenizer, measure)
-    return Candidates(name, tuple(rows), pick(rows), level)
+    measure = _deflated(level) if deflated is None else lambda stream: (deflated(stream), None)
+    if mode == "fast":
+        return Candidates.of(name, _sampled(list(_samples(name, dense, tokenizer)), measure), level)
+    streams = list(_streams(name, dense, tokenizer))
+    work = [(call, stream) for *_, stream in streams for call in (_unchanged, measure, _lzw)]
+    sizes = iter(list(run(lambda item: item[0](item[1]), work)))
+    measured = []
+    for encoding, representation, boundary, stream in streams:
+        for codec in CODECS:
+            size, stored = next(sizes)
+            row = Candidate(encoding, codec, len(stream), size, representation, boundary)
+            measured.append((row, stream, stored))
+    return Candidates.of(name, measured, level)
 
 
-def _measure(level: Level) -> Callable[[Any], int]:
+_Stored: TypeAlias = "bytes | bytearray | memoryview | None"
+_Measure: TypeAlias = Callable[[NDArray[np.uint8]], tuple[int, _Stored]]
+"""Gives the size of a stream under a codec, and its bytes if they were made and may be kept."""
+_Measured: TypeAlias = tuple[Candidate, "NDArray[np.uint8] | None", _Stored]
+
+
+def _unchanged(stream: NDArray[np.uint8]) -> tuple[int, _Stored]:
+    return len(stream), None
+
+
+def _deflated(level: Level) -> _Measure:
     compress = compressor(Codec.FLATE, level)
-    return lambda stream: len(compress(stream))
+
+    def measure(stream: NDArray[np.uint8]) -> tuple[int, _Stored]:
+        stored = compress(stream)
+        return len(stored), stored if len(stream) <= KEPT_BYTES else None
+
+    return measure
 
 
-def _lzw_bytes(stream: NDArray[np.uint8]) -> int:
-    return kernels.lzw(stream, np.empty(2 * len(stream) + 16, np.uint8))
+def _lzw(stream: NDArray[np.uint8]) -> tuple[int, _Stored]:
+    return kernels.lzw(stream, np.empty(2 * len(stream) + 16, np.uint8)), None
 
 
 def _streams(
@@ -210,25 +241,28 @@ class _Sample:
     ]  # windows, and how many bytes each byte of them stands for
     whole: bool
 
-    def projected(self, measure: Callable[[Any], int]) -> int:
-        return round(sum(factor * measure(part) for factor, part in self.parts))
+    def projected(self, measure: _Measure) -> tuple[int, _Stored]:
+        """Return what the whole stream would measure; its bytes only if it was measured as a whole."""
+        if self.whole:
+            return measure(self.parts[0][1])
+        return round(sum(factor * measure(part)[0] for factor, part in self.parts)), None
 
 
-def _sampled(name: str, dense: Dense, tokenizer: Any, measure: Callable[[Any], int]) -> list[Candidate]:
-    samples = list(_samples(name, dense, tokenizer))
-    cheap = _measure(FAST)
-    first = [min(sample.encoded_bytes, sample.projected(cheap)) for sample in samples]
+def _sampled(samples: list[_Sample], measure: _Measure) -> Iterator[_Measured]:
+    cheap = _deflated(FAST)
+    first = [min(sample.encoded_bytes, sample.projected(cheap)[0]) for sample in samples]
     best = min(first)
-    rows: list[Candidate] = []
     for sample, low in zip(samples, first, strict=True):
-        flate = lzw = None
-        if low <= HOPELESS * best:
+        flate: tuple[int | None, _Stored] = (None, None)
+        lzw: tuple[int | None, _Stored] = (None, None)
+        if low <= HOPELESS * best + HOPELESS_BYTES:
             flate = sample.projected(measure)
             # Lzw needs no look where even the cheapest DEFLATE finds more: its matches are DEFLATE's too.
-            if low >= sample.encoded_bytes or sample.whole:
-                lzw = sample.projected(_lzw_bytes)
-        rows += [
-            Candidate(
+            if low >= sample.encoded_bytes:
+                lzw = sample.projected(_lzw)
+        stream = sample.parts[0][1] if sample.whole else None
+        for codec, (size, stored) in zip(CODECS, ((sample.encoded_bytes, None), flate, lzw), strict=True):
+            row = Candidate(
                 sample.encoding,
                 codec,
                 sample.encoded_bytes,
@@ -237,9 +271,7 @@ def _sampled(name: str, dense: Dense, tokenizer: Any, measure: Callable[[Any], i
                 sample.boundary,
                 estimated=not sample.whole and codec is not Codec.NONE,
             )
-            for codec, size in zip(CODECS, (sample.encoded_bytes, flate, lzw), strict=True)
-        ]
-    return rows
+            yield row, stream, stored
 
 
 def _samples(name: str, dense: Dense, tokenizer: Any) -> Iterator[_Sample]:
@@ -263,20 +295,9 @@ def _samples(name: str, dense: Dense, tokenizer: Any) -> Iterator[_Sample]:
                 parts = tuple((scale, stream) for stream in streams)
                 yield _Sample(encoding, representation, boundary, nbytes, parts, False)
         else:
-            streams = [_window_stream(name, dense, window, encoding) for window in windows]
+            streams = [window_stream(dense, window, encoding) for window in windows]
             parts = tuple((scale, stream) for stream in streams)
             yield _Sample(encoding, 0, 0, encoded_bytes(dense, encoding), parts, False)
-
-
-def _window_stream(name: str, dense: Dense, window: Dense, encoding: Encoding) -> NDArray[np.uint8]:
-    """Return the part of a candidate's stream that is made of the rows of `window`."""
-    if encoding is not Encoding.AFFIX:
-        return encode_stream(name, window, encoding)
-    # The affix of the whole column: that of a window alone may be longer.
-    prefix, suffix = dense.affixes
-    part = np.empty(window.value_bytes + window.n * (4 - prefix - suffix), np.uint8)
-    kernels.prefixed(*window.variable, prefix, suffix, part)
-    return part
 
 
 def _dictionary_sample(name: str, dense: Dense) -> Iterator[_Sample]:
@@ -284,7 +305,7 @@ def _dictionary_sample(name: str, dense: Dense) -> Iterator[_Sample]:
         return
     stream = encode_stream(name, dense, Encoding.DICT)
     assert dense.ready is not None
-    split = 12 + (dense.n * dense.ready.width + 7) // 8
+    split = 12 + dense.ready.packed_bytes
     parts: list[tuple[float, NDArray[np.uint8]]] = []
     for part in (stream[:split], stream[split:]):
         if len(part) <= 4 * SAMPLE_BYTES:

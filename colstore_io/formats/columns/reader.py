@@ -127,7 +127,7 @@ def read_metadata(
     for file, opened in zip(files, read_footers(files, heads, max_rows=chosen.max_rows), strict=True):
         if chosen.strict:
             _require_tokenizers(opened.prologue, file.spelling)
-        metas.append(meta_of(file, opened, chosen, schemas))
+        metas.append(meta_of(file.spelling, file.size, opened, chosen, schemas))
     return metas
 
 
@@ -154,13 +154,16 @@ def read_header(file: ByteFile, head: memoryview) -> ColumnsHeader:
 
 
 def meta_of(
-    file: ByteFile, opened: OpenedFooter, options: ReadOptions, schemas: dict[Any, Schema]
+    path: str, size: int, opened: OpenedFooter, options: ReadOptions, schemas: dict[Any, Schema]
 ) -> ShardMeta:
     """Return what one file holds.
 
     Parameters
     ----------
-    file : ByteFile
+    path : str
+        As the caller spelled it.
+    size : int
+        Of the file.
     opened : OpenedFooter
     options : ReadOptions
     schemas : dict
@@ -173,11 +176,11 @@ def meta_of(
     if schema is None:
         schema = schemas[key] = schema_of(footer, text=text)
     names = tuple([field.name for field in schema.fields])
-    decoder = decoder_of(footer, names, prologue.digests, path=file.spelling, options=options)
+    decoder = decoder_of(footer, names, prologue.digests, path=path, options=options)
     return ShardMeta(
         format="columns",
         layout=str(prologue.version),
-        path=file.spelling,
+        path=path,
         columns=(),
         schema=schema,
         record_rows=footer.n_rows,
@@ -185,7 +188,7 @@ def meta_of(
         committed_end=footer.stop,
         statistics=statistics_of(footer, names, text=text),
         fingerprint=decoder.fingerprint,
-        file_size=file.size,
+        file_size=size,
         decoder=decoder,
     )
 

@@ -17,10 +17,11 @@ from typing import Any
 from ...errors import FormatError
 from ...fields import Schema
 from .. import ReadOptions, ShardMeta
-from .decoder import ColumnsDecoder, decoder_of
-from .footer import parse_footer, schema_of
+from .decoder import ColumnsDecoder
+from .footer import parse_footer
 from .frame import Prologue, parse_prologue, prologue_bytes
-from .statistics import footer_of, statistics_of
+from .reader import OpenedFooter, meta_of
+from .statistics import footer_of
 from .tags import DIGEST_BYTES, MAGIC, TRAILER_BYTES
 
 __all__ = ["MAX_PACKED_BYTES", "recall", "remember"]
@@ -78,30 +79,11 @@ def recall(
         footer = parse_footer(
             memoryview(data), start=start, prologue=prologue, path=path, max_rows=options.max_rows
         )
-        text = options.errors == "strict"
-        key = (footer.names, footer.types.tobytes(), footer.nullable.tobytes())
-        schema = schemas.get(key)
-        if schema is None:
-            schema = schemas[key] = schema_of(footer, text=text)
+        # As `reader.read_metadata` has it: decoders, which tasks carry, are the same however statistics were asked for.
+        chosen = replace(options, statistics=True, assume=False)
+        return meta_of(path, size, OpenedFooter(prologue, footer), chosen, schemas)
     except (FormatError, KeyError, TypeError, ValueError, binascii.Error, zlib.error):
         return None
-    names = tuple([field.name for field in schema.fields])
-    chosen = replace(options, statistics=True, assume=False)  # as `reader` has it: tasks carry these
-    decoder = decoder_of(footer, names, prologue.digests, path=path, options=chosen)
-    return ShardMeta(
-        format="columns",
-        layout=str(prologue.version),
-        path=path,
-        columns=(),
-        schema=schema,
-        record_rows=footer.n_rows,
-        body_start=footer.group_start,
-        committed_end=footer.stop,
-        statistics=statistics_of(footer, names, text=text),
-        fingerprint=decoder.fingerprint,
-        file_size=size,
-        decoder=decoder,
-    )
 
 
 def _prologue(layout: Mapping[str, Any], size: int, path: str) -> Prologue:

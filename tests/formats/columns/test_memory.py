@@ -293,3 +293,36 @@ def test_a_write_of_any_encoding_holds_its_streams(
     # finds a value again.
     working = 40 * ROWS if encoding == "dict" else 0
     assert peak_bytes(write) < 2.2 * stream + working + SMALL
+
+
+WAITING = 4 << 20  # bytes of finished row groups that are written together
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"compression": "flate"}, {"compression": "none"}, {"optimize": "fast", "optimize_level": 1}],
+    ids=["auto", "flate", "none", "fast"],
+)
+@pytest.mark.parametrize("source", ["iterator", "reader"])
+def test_a_stream_of_any_length_is_stored_in_the_memory_of_a_row_group(
+    tmp_path: Path, source: str, options: dict[str, object]
+) -> None:
+    rows = 1 << 15
+    random = np.random.default_rng(0)
+    table = pa.table(
+        {
+            "fixed": np.cumsum(random.integers(0, 50, rows)),
+            "nulls": pa.array(random.normal(size=rows), mask=random.random(rows) < 0.1),
+            "text": [f"id-{i * 37 % rows}-suffix" for i in range(rows)],
+            "null text": [None if i % 7 == 0 else f"customer-{i % 200}@example.com" for i in range(rows)],
+        }
+    )
+
+    def store(groups: int) -> None:
+        batches = (table.to_batches()[0] for _ in range(groups))
+        data = batches if source == "iterator" else pa.RecordBatchReader.from_batches(table.schema, batches)
+        cs.store(data, tmp_path / "t.abcd", mode="recreate", row_group_size=rows, **options).close()
+
+    store(1)
+    # The row group that is collected and the one that is encoded, streams before and after compression.
+    assert peak_bytes(lambda: store(20)) < 4 * table.nbytes + WAITING + SMALL

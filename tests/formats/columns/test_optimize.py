@@ -118,3 +118,32 @@ def test_optimize_may_be_called_again_and_reports():
     (report,) = encoder.optimize([np.zeros(100, np.int64)])
     encoder.segment([np.arange(100)])
     assert [group.chunks[0].codec for group in encoder.groups][:2] == [Codec.NONE, Codec.FLATE]
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+@pytest.mark.parametrize("rows", [0, 1, 900, 60_000])
+def test_what_was_measured_is_what_is_written(mode, rows):
+    """Streams that are kept from the measurement are those that would be made again; so are the layouts after them."""
+    names = [name for name in LARGE if rows <= 900 or name in ("few", "nulls", "bool")]
+    schema = Schema(tuple(f for f in large_schema() if f.name in names))
+    columns = [LARGE[name][:rows] for name in names]
+    at_once = ColumnsEncoder(schema, optimize=mode, optimize_level=1)
+    parts = [at_once.begin(), *at_once.segment(columns), *at_once.segment(columns), at_once.finish()]
+    before = ColumnsEncoder(schema, optimize=mode, optimize_level=1)
+    head = before.begin()
+    reports = before.optimize(columns)
+    again = [head, *before.segment(columns), *before.segment(columns), before.finish()]
+    assert b"".join(parts) == b"".join(again)
+    assert at_once.candidates == reports
+    assert all(report.choice.stream is None for report in (*at_once.candidates, *reports))
+
+
+def test_lzw_is_measured_only_where_deflate_finds_nothing():
+    fast = optimize_column(
+        "c", dense(Type.STRING, [f"row {i % 70} of them" for i in range(2000)]), 9, mode="fast"
+    )
+    assert all(r.compressed_bytes is None for r in fast.rows if r.codec is Codec.LZW)
+    noise = optimize_column(
+        "c", dense(Type.INT64, np.random.default_rng(0).integers(0, 1 << 62, 3)), 9, mode="fast"
+    )
+    assert any(r.compressed_bytes is not None for r in noise.rows if r.codec is Codec.LZW)

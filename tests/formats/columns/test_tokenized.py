@@ -4,15 +4,18 @@ import itertools
 import json
 import struct
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizer_documents import all_bytes, make
 
+import colstore_io as cs
 from colstore_io import threads
-from colstore_io.errors import FormatError
+from colstore_io.errors import FormatError, UnsupportedFeatureError
 from colstore_io.formats.columns import tokenized
 from colstore_io.formats.columns.detokenize import HEADER_BYTES, TokenizedReader
 from colstore_io.formats.columns.plain_tokens import encode_value
@@ -317,3 +320,24 @@ def test_random_streams_never_do_more_than_raise(data, n):
         decode(data, n, max_bytes=1000)
     except FormatError:
         pass
+
+
+# ------------------------------------------------------------------------------- a model that nobody registered
+
+
+def test_a_model_that_is_not_registered_is_asked_for_when_its_column_is(tmp_path: Path) -> None:
+    stranger = all_bytes(["nobody registers this"])
+    path = tmp_path / "t.abcd"
+    given = pa.table({"n": [1, 2, 3], "t": ["a", "bb", "c"]})
+    cs.store(given, path, tokenizers={"t": stranger}).close()
+    digest = stranger.digest.hex()
+    with cs.open(path) as table:
+        assert table["n"].array().tolist() == [1, 2, 3]
+        with pytest.raises(UnsupportedFeatureError, match=f"column 't'.*{digest}"):
+            table["t"].arrow()
+    assert cs.inspect(path).to_arrow()["tokenizer"].to_pylist() == [None, digest]
+    with pytest.raises(UnsupportedFeatureError, match=digest):
+        cs.open(path, strict=True).close()
+    cs.register_tokenizer(stranger)
+    with cs.open(path, strict=True) as table:
+        assert table["t"].arrow().to_pylist() == ["a", "bb", "c"]

@@ -204,6 +204,22 @@ def test_slices_and_chunks_are_written_as_their_values():
     assert decode(written) == [[c.to_pylist() for c in group] for group in groups]
 
 
+@pytest.mark.parametrize("start", [0, 3, 8, 21])
+@given(
+    flags=st.lists(st.booleans(), min_size=21, max_size=60),
+    kind=st.sampled_from(["int", "text", "category", "view"]),
+)
+def test_null_bitmaps_are_those_of_the_rows_at_hand(start, flags, kind):
+    if kind == "int":
+        column = pa.array(np.arange(len(flags)), mask=np.array(flags))
+    else:
+        column = pa.array([None if null else "xy"[i % 2] for i, null in enumerate(flags)], pa.string())
+        column = column.cast(pa.string_view()) if kind == "view" else column
+        column = column.dictionary_encode() if kind == "category" else column
+    expected = np.packbits(np.array(flags[start:], bool), bitorder="little").tobytes()
+    assert encode_module.null_bitmap(column[start:]) == expected
+
+
 def test_text_that_is_not_utf8_is_kept():
     raw = pa.array([b"\xff", b"ok"])
     text = pa.Array.from_buffers(pa.string(), 2, raw.buffers())
