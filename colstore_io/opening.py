@@ -23,6 +23,7 @@ from .fields import Schema
 from .formats import ReadOptions, ShardMeta
 from .plan import OnMismatch, build_plan
 from .storage import ByteFile, HeadBlock, IOStats, LocalFiles, LocalOptions, Location, RemoteFile
+from .storage.names import redact_url
 
 if TYPE_CHECKING:
     from .deferred import DeferredSource
@@ -283,6 +284,22 @@ def is_stream_object(source: object) -> bool:
     return hasattr(source, "read") and hasattr(source, "seek") and not hasattr(source, "fs")
 
 
+def check_not_foreign(found: storage.Resolution) -> None:
+    """Raise `FileNotFoundError` for a directory of other things only; an empty one is a table of no rows."""
+    if (
+        found.kind == "directory"
+        and found.root is not None
+        and not found.locations
+        and found.foreign is not None
+    ):
+        raise FileNotFoundError(
+            2,
+            "the directory holds no .cstore, .abcd or .colbin files, but others, such as "
+            f"{found.foreign!r}; sub-folders are entered only when they are called key=value",
+            redact_url(found.root.spelling),
+        )
+
+
 def _locate(
     path: Any, options: OpenOptions
 ) -> tuple[str, Sequence[Location], manifest.GenerationManifest | None]:
@@ -313,6 +330,7 @@ def _locate(
             listed = {location.path: location for location in found.locations}
             members = manifest.member_locations(newest, found.root)
             return "dataset", [listed.get(member.path, member) for member in members], newest
+    check_not_foreign(found)
     return "dataset", found.locations, None
 
 

@@ -497,7 +497,13 @@ def _mismatch(first: Schema, other: Schema, path: str) -> str | None:
             a_type, b_type = (
                 f.logical if f.variable else f"{f.dtype.str}{f' ({f.tz})' if f.tz else ''}" for f in (a, b)
             )
-            return f"Schema mismatch in {path}: dtype of column {name!r} is {b_type}, expected {a_type}"
+            hint = ""
+            if a.dtype.kind == b.dtype.kind and a.dtype.kind in "US" and not (a.variable or b.variable):
+                hint = (
+                    "; text has one width in all files of a table: write them with string_width="
+                    f"{{{name!r}: n}}, n at least the longest value, or by append()"
+                )
+            return f"Schema mismatch in {path}: dtype of column {name!r} is {b_type}, expected {a_type}{hint}"
     return None
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -591,3 +592,23 @@ def test_a_close_in_another_thread_takes_no_memory_from_a_read(tmp_path, read):
         table.close()
         thread.join()
         assert not wrong
+
+
+@pytest.mark.parametrize("protocol", ["", "memory:/"])
+def test_a_directory_of_other_files_is_no_empty_table(tmp_path, protocol):
+    root = f"{protocol}{tmp_path}/data/"
+    with fsspec.open(f"{root}a.parquet", "wb", auto_mkdir=True) as file:
+        file.write(b"PAR1")
+    for look in (cs.open, cs.verify):
+        with pytest.raises(FileNotFoundError, match=r"holds no \.cstore.*a\.parquet"):
+            look(root)
+    cs.append(root, {"x": np.arange(3)})
+    assert len(cs.open(root)) == 3
+    assert list(cs.verify(root).values()) == [[]]
+
+
+def test_files_whose_text_has_other_widths_say_how_to_write_them(tmp_path):
+    for number, text in enumerate(("a", "bbb")):
+        cs.store({"t": np.array([text])}, tmp_path / f"{number}.cstore")
+    with pytest.raises(SchemaMismatchError, match=r"<U3, expected <U1; .*string_width=\{'t': n\}"):
+        cs.open(tmp_path)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import formats, storage
-from ..opening import OpenOptions, is_buffer, open_source
+from ..opening import OpenOptions, check_not_foreign, is_buffer, open_source
 from ..storage import IOStats
 from ..tables import Dataset, Reader, Table
 
@@ -280,6 +280,7 @@ def verify(path: Any, *, storage_options: Mapping[str, Any] | None = None) -> di
     sound files.
     """
     found = storage.resolve(path, storage_options=storage_options)
+    check_not_foreign(found)
     problems = {}
     for location in found.locations:
         problems[location.spelling] = formats.verify_location(location)

@@ -135,12 +135,15 @@ class Resolution:
     hidden : tuple of Location
         Files of the directory itself whose names start with ``_``: no members, but a commit record may be
         among them, and they came with the same listing.
+    foreign : str or None
+        Name of something in a directory without data files that is none: a file of another format, a sub-folder.
     """
 
     kind: ResolutionKind
     locations: Sequence[Location]
     root: Location | None = None
     hidden: tuple[Location, ...] = ()
+    foreign: str | None = None
 
 
 class Entry(NamedTuple):
@@ -283,6 +286,7 @@ def _members(root: Location) -> Resolution:
     found: list[tuple[str, _Listed]] = []
     hidden: list[Location] = []
     seen: set[str] = set()
+    foreign: str | None = None
     folders = [("", root)]
     while folders:
         prefix, folder = folders.pop()
@@ -291,16 +295,20 @@ def _members(root: Location) -> Resolution:
             if entry.is_directory:
                 if is_partition_folder(entry.name):
                     folders.append((f"{relative}/", _subfolder(folder, entry)))
+                elif not is_ignored(entry.name):
+                    foreign = f"{relative}/"
             elif is_ignored(entry.name):
                 if not prefix and entry.name.startswith("_"):
                     hidden.append(_location(root, relative, entry))
             elif (suffix := data_suffix(entry.name)) is not None:
                 seen.add(suffix)
                 found.append((relative, entry))
+            elif not entry.name.endswith(".compacting"):
+                foreign = relative
     _check_suffixes(root, sorted(seen), hidden)
     found.sort(key=lambda item: path_key(item[0]))
     members = tuple(_location(root, relative, entry) for relative, entry in found)
-    return Resolution("directory", members, root, _in_order(hidden))
+    return Resolution("directory", members, root, _in_order(hidden), None if members else foreign)
 
 
 def _flat_members(root: Location, path: str) -> Resolution | None:
@@ -309,17 +317,22 @@ def _flat_members(root: Location, path: str) -> Resolution | None:
 
     names: list[str] = []
     hidden: list[Location] = []
+    foreign: str | None = None
     with os.scandir(path) as entries:
         for entry in entries:
             name = entry.name
             if _is_folder(entry):
                 if is_partition_folder(name):
                     return None
+                if not is_ignored(name):
+                    foreign = f"{name}/"
             elif is_ignored(name):
                 if name.startswith("_"):
                     hidden.append(_location(root, name, _Listed(name, entry.path, False, None)))
             elif name.endswith(DATA_SUFFIXES):
                 names.append(name)
+            elif not name.endswith(".compacting"):
+                foreign = name
     _check_suffixes(root, sorted({f".{name.rpartition('.')[2]}" for name in names}), hidden)
     names = natural_order(names)
     spelled, placed = join_spelling(root.spelling, ""), os.path.join(path, "")
@@ -327,7 +340,7 @@ def _flat_members(root: Location, path: str) -> Resolution | None:
     members = (
         LocalPaths([spelled + name for name in names], [placed + name for name in names]) if names else ()
     )
-    return Resolution("directory", members, root, _in_order(hidden))
+    return Resolution("directory", members, root, _in_order(hidden), None if names else foreign)
 
 
 def _in_order(locations: Sequence[Location]) -> tuple[Location, ...]:

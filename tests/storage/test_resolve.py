@@ -143,6 +143,18 @@ def test_an_empty_directory_has_no_members(tmp_path: Path) -> None:
     assert resolve(tmp_path).locations == ()
 
 
+@pytest.mark.parametrize("names", [("a.parquet",), ("sub/a.cstore",), ("key=1/a.csv",)])
+def test_a_directory_of_other_things_tells_one_of_them(tmp_path: Path, names: tuple[str, ...]) -> None:
+    for name in (*names, "_SUCCESS", ".hidden", "x.crc"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / name)
+    found = resolve(tmp_path)
+    assert found.locations == ()
+    assert found.foreign == names[0].replace("sub/a.cstore", "sub/")
+    write(tmp_path / "b.cstore")
+    assert resolve(tmp_path).foreign is None
+
+
 def test_two_formats_in_a_directory_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "a.cstore")
     write(tmp_path / "b.abcd")
