@@ -272,12 +272,12 @@ def may_be_grid(path: Any, filesystem: Any = None) -> bool:
     if not isinstance(path, (str, os.PathLike)):
         return False
     text = os.fspath(path)
-    if isinstance(text, bytes) or text.endswith((".cstore", ".abcd", ".colbin")):
+    if isinstance(text, bytes):
         return False
     if _GENERATION.fullmatch(text.rpartition("/")[2]):
         return True
     if filesystem is not None or "://" in text or "::" in text:
-        return not any(magic in text for magic in "*?[")
+        return data_suffix(text) is None and not any(magic in text for magic in "*?[")
     return os.path.isdir(text)  # whether a manifest is in it is seen by who reads the newest
 
 

@@ -39,7 +39,9 @@ def plain_members(place: Location) -> list[Location]:
     try:
         if place.local_path is not None:
             return list(storage.resolve(Path(place.local_path)).locations)
-        return list(storage.resolve(place.url, filesystem=place.filesystem()).locations)
+        # With a slash behind it: else a name such as "out.cstore" is taken for that of a file, unseen.
+        url = place.url if place.url.endswith("/") else place.url + "/"
+        return list(storage.resolve(url, filesystem=place.filesystem()).locations)
     except FileNotFoundError:  # an object store has no empty directories
         return []
 

@@ -469,6 +469,15 @@ def test_memory_urls_work(frame):
     assert len(read_colstore("memory://dask_write/out")) == N
 
 
+def test_a_directory_of_a_store_may_be_called_like_a_file(frame):
+    url = "memory://dask_write_named/out.cstore"
+    to_colstore(frame, url)
+    to_colstore(frame, url, mode="append")
+    assert len(read_colstore(url + "/")) == 2 * N
+    with pytest.raises(IsADirectoryError, match="end its name with '/'"):
+        read_colstore(url)
+
+
 # ----------------------------------------------------------------------------------------------------------
 # Encoded formats
 

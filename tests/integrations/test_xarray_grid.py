@@ -355,3 +355,11 @@ def test_climate_example_runs(tmp_path, shared):
     assert "converted and identical" in done.stdout
     if "no map" not in done.stdout:
         assert (tmp_path / "sst.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("engine", ["colstore", None])
+def test_a_container_may_be_called_like_a_file(tmp_path, engine):
+    wanted = climate()
+    wanted.colstore.to_colstore(tmp_path / "climate.cstore")
+    with xr.open_dataset(tmp_path / "climate.cstore", engine=engine) as back:
+        xr.testing.assert_identical(back.load(), wanted)
