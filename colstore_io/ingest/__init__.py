@@ -8,6 +8,7 @@ byte is written.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -116,7 +117,14 @@ def _refuse(data: Any) -> TypeError:
     elif hasattr(data, "__dask_graph__"):
         hint = "it is a Dask collection: append its computed partitions one by one to a directory"
     elif isinstance(data, (list, tuple)):
-        hint = "pass a dict of columns; a list of frames belongs into iter(...)"
+        hint = "pass a dict of columns; a list of frames, or of Arrow batches, belongs into iter(...)"
+    elif isinstance(data, (str, os.PathLike)):
+        hint = (
+            "a path is not opened here: pass colstore_io.open(path), pandas.read_csv(path), or the batches of "
+            "pyarrow.dataset.dataset(path).to_batches() for Parquet"
+        )
+    elif kind.startswith("pyarrow.") and hasattr(data, "to_batches"):
+        hint = "pass its batches, .to_batches(): they are stored one by one"
     elif hasattr(data, "__array__"):
         hint = "it is one column: pass {'name': data}"
     else:

@@ -481,7 +481,8 @@ def _is_condition(value: object) -> bool:
 def _as_list(value: object) -> Sequence[object]:
     if not isinstance(value, list | tuple) or not value:
         raise QueryError(
-            f"filters must be a non-empty list of (column, op, value) tuples, or a list of such lists, got {value!r}"
+            "filters must be a non-empty list of (column, op, value) tuples, or a list of such lists, or an expression "
+            f"of colstore_io.col such as col('x') > 3, got {value!r}"
         )
     return value
 

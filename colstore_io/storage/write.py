@@ -58,7 +58,7 @@ def write_object(
         fs, shown = live(fs), redact_url(target)
     try:
         if exclusive and _exists(fs, path):
-            raise FileExistsError(17, "The object exists", shown)
+            raise FileExistsError(17, "the object exists; mode='recreate' replaces it", shown)
         if isinstance(chunks, str | os.PathLike):
             _put(fs, os.fspath(chunks), path, exclusive=exclusive)
         else:
@@ -66,12 +66,12 @@ def write_object(
     except _SourceError as failure:
         raise failure.cause from failure.cause.__cause__
     except FileExistsError:
-        raise FileExistsError(17, "The object exists", shown) from None
+        raise FileExistsError(17, "the object exists; mode='recreate' replaces it", shown) from None
     except Exception as exc:
         # Stores word a failed precondition in many ways. What counts is whether the object is there; whose it is,
         # a caller that lost an answer learns by reading it back.
         if exclusive and not isinstance(exc, PermissionError) and _is_there(fs, path):
-            raise FileExistsError(17, "The object exists", shown) from None
+            raise FileExistsError(17, "the object exists; mode='recreate' replaces it", shown) from None
         raise storage_error(exc, "write", shown) from None
     finally:
         forget(fs, path)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import pathlib
 import tracemalloc
 
 import numpy as np
+import pyarrow
+import pyarrow.dataset
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -549,3 +552,17 @@ def test_a_million_strings_make_no_objects_of_their_own():
     assert batch.schema["s"].dtype.str == "<U6"
     # 24 MB of values, the lengths, one block; a million str objects would be 55 MB more.
     assert peak < 24e6 + 24e6
+
+
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [
+        ("t.parquet", r"colstore_io\.open\(path\)"),
+        (pathlib.Path("t.parquet"), r"to_batches\(\) for Parquet"),
+        (pyarrow.dataset.dataset(pyarrow.table({"x": [1]})), r"\.to_batches\(\)"),
+        ([pyarrow.table({"x": [1]})], r"iter\(\.\.\.\)"),
+    ],
+)
+def test_what_is_not_stored_says_what_is(data, hint):
+    with pytest.raises(TypeError, match=hint):
+        ingest(data)

@@ -281,7 +281,10 @@ class ColumnsEncoder:
             if not 0 <= position < len(self._schema):
                 raise ColumnNotFoundError(f"a tokenizer for column {position} of {len(self._schema)}")
             if not isinstance(getattr(model, "digest", None), bytes):
-                raise TypeError(f"column {key!r}: expected a Tokenizer, got {type(model).__name__}")
+                raise TypeError(
+                    f"column {key!r}: expected a Tokenizer, as register_tokenizer('tokenizer.json') returns it, "
+                    f"got {type(model).__name__}"
+                )
             models[position] = model
         return models
 
