@@ -383,6 +383,12 @@ class TypeTable:
 def _members(cls: type, kind: RecordKind) -> list[_Member]:
     """Return the fields of a record class in declaration order."""
     if kind == "dataclass":
+        for f in dataclasses.fields(cls):
+            if isinstance(f.default, FieldOptions):
+                raise TypeError(
+                    f"{cls.__name__}.{f.name}: field() belongs into the annotation, Annotated[..., field(...)]; "
+                    "behind the equals sign it would be the default value"
+                )
         return [
             _Member(f.name, f.name, None, f.metadata.get("cb"), f.init, f.init and not f.kw_only)
             for f in dataclasses.fields(cls)

@@ -302,3 +302,11 @@ def test_record_makes_a_dataclass_with_slots_and_checks_it_at_once():
         Good().x = 4
     assert not definitions(Good).records[0].complete
     assert record(Good) is Good
+
+
+def test_options_as_a_default_are_refused():
+    with pytest.raises(TypeError, match=r"Misplaced\.a: field\(\) belongs into the annotation"):
+
+        @record
+        class Misplaced:
+            a: Annotated[cs.i32, 1] = field(drop=True)
