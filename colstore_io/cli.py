@@ -57,7 +57,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("verify", "Check everything the format allows; exit status 1 when a file is damaged.")
     compact = add(
-        "compact", "Merge the records of each file into one, in place or into another file.", "file"
+        "compact",
+        "Merge the records of each file into one, in place or into another file; of a directory its small files.",
+        "file or directory",
     )
     compact.add_argument("-o", "--out", help="write here and leave the source as it is (one source only)")
     _add_calibrate(commands)

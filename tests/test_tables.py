@@ -612,3 +612,9 @@ def test_files_whose_text_has_other_widths_say_how_to_write_them(tmp_path):
         cs.store({"t": np.array([text])}, tmp_path / f"{number}.cstore")
     with pytest.raises(SchemaMismatchError, match=r"<U3, expected <U1; .*string_width=\{'t': n\}"):
         cs.open(tmp_path)
+
+
+def test_create_says_what_to_do_about_a_file_that_is_there(tmp_path):
+    cs.store({"x": np.arange(3)}, tmp_path / "t.cstore")
+    with pytest.raises(FileExistsError, match=r"recreate\(\) replaces it, update\(\) appends"):
+        cs.create(tmp_path / "t.cstore")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -40,7 +41,12 @@ def _open_destination(target: Target, mode: WriterMode) -> Destination:
         return Upload(target.location)
     assert target.local_path is not None
     if mode == "create":
-        return InPlace(open_locked(target.local_path, os.O_RDWR | os.O_CREAT | os.O_EXCL), created=True)
+        try:
+            file = open_locked(target.local_path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            hint = "the file exists; recreate() replaces it, update() appends to it"
+            raise FileExistsError(errno.EEXIST, hint, target.local_path) from None
+        return InPlace(file, created=True)
     if mode == "recreate":
         return Replacement(target.local_path)
     return InPlace(open_locked(target.local_path), created=False)
