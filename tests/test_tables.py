@@ -618,3 +618,19 @@ def test_create_says_what_to_do_about_a_file_that_is_there(tmp_path):
     cs.store({"x": np.arange(3)}, tmp_path / "t.cstore")
     with pytest.raises(FileExistsError, match=r"recreate\(\) replaces it, update\(\) appends"):
         cs.create(tmp_path / "t.cstore")
+
+
+def created(data, path, **options):
+    with cs.create(path, **options) as writer:
+        writer.write(data)
+
+
+@pytest.mark.parametrize("write", [cs.store, created])
+def test_a_suffix_of_another_format_is_no_name_for_ours(tmp_path, write):
+    with pytest.raises(ValueError, match=r"\.parquet is the suffix of another format"):
+        write({"x": np.arange(3)}, tmp_path / "t.parquet")
+    assert not list(tmp_path.iterdir())
+    write({"x": np.arange(3)}, tmp_path / "t.parquet", format="cstore")
+    with cs.update(tmp_path / "t.parquet") as writer:
+        writer.write({"x": np.arange(3)})
+    cs.append(tmp_path / "d.zarr", {"x": np.arange(3)})

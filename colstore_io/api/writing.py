@@ -112,7 +112,7 @@ def store(
     WriterLockedError
         If another writer holds the file.
     """
-    kind = _format_name(path, format)
+    kind = _format_of_new(path, format)
     if kind != "cstore":
         _refuse_options(
             kind,
@@ -155,6 +155,24 @@ def store(
     return Reader(path, storage_options=storage_options, **open_options)
 
 
+_FOREIGN_SUFFIXES = frozenset(
+    {
+        ".arrow",
+        ".csv",
+        ".feather",
+        ".h5",
+        ".hdf5",
+        ".json",
+        ".nc",
+        ".npy",
+        ".npz",
+        ".orc",
+        ".parquet",
+        ".zarr",
+    }
+)
+
+
 def _format_name(path: Any, given: str | None) -> str:
     """Return the format to write: the one asked for, else the one that the suffix means."""
     if given is not None:
@@ -163,6 +181,18 @@ def _format_name(path: Any, given: str | None) -> str:
         return given
     suffix = os.path.splitext(os.fspath(path))[1].lower() if isinstance(path, (str, os.PathLike)) else ""
     return encoded.SUFFIXES.get(suffix, "cstore")
+
+
+def _format_of_new(path: Any, given: str | None) -> str:
+    """Return the format of a file to make; a name that means another format has to come with `format=`."""
+    kind = _format_name(path, given)
+    suffix = os.path.splitext(os.fspath(path))[1].lower() if isinstance(path, (str, os.PathLike)) else ""
+    if given is None and suffix in _FOREIGN_SUFFIXES:
+        raise ValueError(
+            f"{suffix} is the suffix of another format, which is not written here; .cstore, .abcd and .colbin are. "
+            "format='cstore' writes such a file under this name all the same"
+        )
+    return kind
 
 
 def _refuse_options(kind: str, **options: Any) -> None:
@@ -280,7 +310,7 @@ def _new_writer(
 ) -> writing.Writer | encoded.EncodedWriter:
     """Return the writer of a new file; `table` are the options of `.cstore` files alone."""
     _refuse_mode(mode, options)
-    kind = _format_name(path, format)
+    kind = _format_of_new(path, format)
     if kind != "cstore":
         _refuse_options(kind, strings=strings != "unicode", **table)
         return encoded.EncodedWriter(

@@ -115,7 +115,9 @@ def _refuse(data: Any) -> TypeError:
     elif is_stream(data):
         hint = "it is a stream: it is stored batch by batch"
     elif hasattr(data, "__dask_graph__"):
-        hint = "it is a Dask collection: append its computed partitions one by one to a directory"
+        hint = (
+            "it is a Dask collection: colstore_io.integrations.dask.to_colstore(frame, directory) writes it"
+        )
     elif isinstance(data, (list, tuple)):
         hint = "pass a dict of columns; a list of frames, or of Arrow batches, belongs into iter(...)"
     elif isinstance(data, (str, os.PathLike)):

@@ -8,6 +8,7 @@ import pathlib
 import tracemalloc
 
 import numpy as np
+import pandas
 import pyarrow
 import pyarrow.dataset
 import pytest
@@ -566,3 +567,9 @@ def test_a_million_strings_make_no_objects_of_their_own():
 def test_what_is_not_stored_says_what_is(data, hint):
     with pytest.raises(TypeError, match=hint):
         ingest(data)
+
+
+def test_dask_frames_are_sent_to_their_writer():
+    dd = pytest.importorskip("dask.dataframe")
+    with pytest.raises(TypeError, match=r"dask\.to_colstore\(frame, directory\)"):
+        ingest(dd.from_pandas(pandas.DataFrame({"x": [1]}), npartitions=1))
