@@ -177,8 +177,14 @@ class Take:
         first, last = self.start // size, -(-self.stop // size)
         if self.count == 0:
             return []
-        if self._rows is not None and self.count < last - first:
-            found: list[int] = np.unique((self._rows + self.start) // size).tolist()
+        if self._rows is not None:
+            edges = np.maximum(np.arange(first, last + 1) * size - self.start, 0)
+            if (
+                edges[-1] <= np.iinfo(self._rows.dtype).max
+            ):  # bounds of another type would have all rows converted
+                edges = edges.astype(self._rows.dtype)
+            bounds = np.searchsorted(self._rows, edges)
+            found: list[int] = (np.flatnonzero(np.diff(bounds)) + first).tolist()
             return found
         return [window for window in range(first, last) if self.wants(window * size, (window + 1) * size)]
 
