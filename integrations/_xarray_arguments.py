@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from xarray.coding import times
 
 from colstore_io.errors import ColumnNotFoundError
+
+from ._xarray_values import holds_dates
 
 __all__ = [
     "check_append_dim",
@@ -142,7 +145,7 @@ def check_dtypes(variables: Iterable[tuple[Any, xr.Variable]]) -> None:
             )
 
 
-def check_packing(encoding: Mapping[str, Any], name: Any) -> None:
+def check_packing(variable: xr.Variable, name: Any) -> None:
     """Raise unless the encoding of a variable can be one: its dtype, its scale and its units.
 
     Raises
@@ -150,8 +153,9 @@ def check_packing(encoding: Mapping[str, Any], name: Any) -> None:
     TypeError
         If a part is of another kind than xarray's encoder takes.
     ValueError
-        If a scale is zero, or a number not finite.
+        If a scale is zero, a number not finite, or units or a calendar are unknown.
     """
+    encoding = variable.encoding
     what = f"encoding of variable {name!r}:"
     wanted = encoding.get("dtype")
     try:
@@ -177,7 +181,39 @@ def check_packing(encoding: Mapping[str, Any], name: Any) -> None:
             key == "_FillValue" or not isinstance(value, (list, tuple))
         ):
             raise TypeError(f"{what} {key} must be one value, got {value!r:.60}")
+        if isinstance(value, (str, bytes)) and variable.dtype.kind in "biufcmM":
+            raise TypeError(
+                f"{what} {key} must be a number, as its values are {variable.dtype}, got {value!r:.60}"
+            )
     for key in ("units", "calendar"):
         value = encoding.get(key)
         if value is not None and not isinstance(value, str):
             raise TypeError(f"{what} {key} must be text, got {value!r:.60}")
+    _check_units(variable, what)
+
+
+def _check_units(variable: xr.Variable, what: str) -> None:
+    """Raise `ValueError` if units or calendar of times and durations are unknown: Dask's tasks would find out late."""
+    units, calendar = variable.encoding.get("units"), variable.encoding.get("calendar")
+    is_span = variable.dtype.kind == "m"
+    if (units is None and calendar is None) or not (
+        is_span or variable.dtype.kind == "M" or holds_dates(variable)
+    ):
+        return
+    wanted = np.dtype(np.float64)
+    try:
+        if is_span:
+            if units is not None:
+                times.encode_cf_timedelta(np.array([1], "m8[s]"), units, wanted)
+            return
+        one = np.array(["2000-01-01"], "M8[s]")
+        since = units if units is not None else "days since 2000-01-01"
+        times.encode_cf_datetime(one, since, calendar, wanted)
+    except (KeyError, ValueError, OverflowError) as exc:
+        why = f"unknown unit {exc}" if isinstance(exc, KeyError) else str(exc)
+        example = "'hours'" if is_span else "'hours since 2000-01-01'"
+        given = f"units {units!r}" + ("" if calendar is None else f" and calendar {calendar!r}")
+        raise ValueError(
+            f"{what} {given} cannot be used: {why}; write for example {example}"
+            + ("" if is_span else ", with a calendar of CF such as 'standard' or 'noleap'")
+        ) from None

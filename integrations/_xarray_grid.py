@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from xarray.backends import BackendArray
 from xarray.backends.common import WritableCFDataStore, _decode_variable_name, ensure_dtype_not_object
 from xarray.coding import strings
-from xarray.conventions import cf_encoder
+from xarray.conventions import _update_bounds_encoding, cf_encoder
 from xarray.core import indexing
 
 from ._xarray_arguments import check_chunk, check_dtypes, check_packing
@@ -296,16 +296,13 @@ class ColstoreDataStore(WritableCFDataStore):
 
     def encode(self, variables: Any, attributes: Any) -> Any:
         check_dtypes(variables.items())
-        for name, variable in variables.items():
-            check_packing(variable.encoding, name)
         own = {name for name, variable in variables.items() if _is_native(variable)}
+        asking = {name: v.copy(deep=False) for name, v in variables.items() if name not in own}
+        for name, variable in asking.items():
+            check_packing(variable, name)
+        _update_bounds_encoding(asking)  # while times are times
         encoded, attributes = cf_encoder(
-            {
-                name: checked_packing(variable, name)
-                for name, variable in variables.items()
-                if name not in own
-            },
-            attributes,
+            {name: checked_packing(variable, name) for name, variable in asking.items()}, attributes
         )
         result = {}
         for name, variable in variables.items():

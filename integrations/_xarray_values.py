@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ __all__ = [
     "PACKING",
     "all_missing",
     "as_characters",
+    "holds_dates",
     "is_character_array",
     "is_null",
     "may_stand_for_values",
@@ -63,6 +65,15 @@ def of_any_length(dtype: np.dtype[Any]) -> type | None:
     """Return `str` or `bytes` for the dtype of text or bytes of any length, None for any other."""
     wanted = strings.check_vlen_dtype(dtype)
     return wanted if wanted in (str, bytes) else None
+
+
+def holds_dates(variable: xr.Variable) -> bool:
+    """Whether objects are dates of `cftime`; xarray tells by the first, too."""
+    cftime = sys.modules.get("cftime")  # dates cannot exist without it
+    if cftime is None or variable.dtype.kind != "O" or not variable.size:
+        return False
+    first = np.asarray(variable[(0,) * variable.ndim].data).item()
+    return isinstance(first, cftime.datetime)
 
 
 def all_missing(variable: xr.Variable) -> bool:
