@@ -199,7 +199,7 @@ class ColumnView(ColumnShortcut, NDArrayOperatorsMixin):
         rows = self._resolved(source)
         if not copy:
             if out is not None:
-                raise ValueError("out= and copy=False exclude each other")
+                raise ValueError("out= and copy=False exclude each other; leave one of them out")
             return view_without_copy(source, rows, self._part)
         position, validity = self._part
         if out is not None and source.schema.fields[position].variable:
@@ -219,7 +219,8 @@ class ColumnView(ColumnShortcut, NDArrayOperatorsMixin):
             view: NDArray[Any] = self.array(copy=False)
             if dtype is not None and np.dtype(dtype) != view.dtype:
                 raise ValueError(
-                    f"casting {view.dtype} to {np.dtype(dtype)} requires a copy; it is not possible without copying"
+                    f"casting {view.dtype} to {np.dtype(dtype)} requires a copy; it is not possible without copying: "
+                    "leave out copy=False"
                 )
             return view
         values = self.array()

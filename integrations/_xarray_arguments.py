@@ -35,8 +35,8 @@ def check_append_dim(dim: Any, dataset: xr.Dataset) -> None:
         raise ValueError(f"append_dim={dim!r} is no dimension of the dataset, which has {list(dataset.dims)}")
 
 
-def checked_chunks(chunks: Any, dataset: xr.Dataset) -> dict[str, Any]:
-    """Return the argument ``chunks`` by name of the dimension.
+def checked_chunks(chunks: Any, dims: Iterable[Hashable]) -> dict[str, Any]:
+    """Return the argument ``chunks`` by name of the dimension, one of `dims`.
 
     Raises
     ------
@@ -49,11 +49,10 @@ def checked_chunks(chunks: Any, dataset: xr.Dataset) -> dict[str, Any]:
         return {}
     if not isinstance(chunks, Mapping):
         raise TypeError(f"chunks must be a mapping of dimensions to chunk lengths, got {chunks!r}")
+    known = list(dims)
     for dim, chunk in chunks.items():
-        if dim not in dataset.dims:
-            raise ValueError(
-                f"chunks names {dim!r}, which is no dimension of the dataset {list(dataset.dims)}"
-            )
+        if dim not in known:
+            raise ValueError(f"chunks names {dim!r}, which is no dimension of the dataset {known}")
         check_chunk(chunk, f"chunks[{dim!r}]")
     return {str(dim): chunk for dim, chunk in chunks.items()}
 

@@ -239,7 +239,7 @@ def _string_dtype_column(name: str, data: NDArray[Any], target: TextTarget) -> C
     import pyarrow as pa
 
     if data.ndim > 1:
-        raise ValueError(f"column {name!r} has {data.ndim} dimensions; a column is 1D")
+        raise ValueError(f"column {name!r} has {data.ndim} dimensions; a column is 1D: split it into several")
     data = data.reshape(-1)
     try:
         array = pa.array(data)
@@ -268,7 +268,8 @@ def _python_column(name: str, data: Any, target: TextTarget) -> Column:
         array = np.asarray(data)
     except ValueError:
         raise ValueError(
-            f"column {name!r} is a ragged nested sequence; a column is one-dimensional"
+            f"column {name!r} is a ragged nested sequence; a column is one-dimensional: split it into several columns, "
+            "or join each value to text"
         ) from None
     if array.ndim == 1 and array.dtype.kind in "USO":
         # NumPy turns [1, "a"] into text and cuts trailing NULs, so text goes by way of the objects themselves.
@@ -346,7 +347,9 @@ def object_column(name: str, objects: NDArray[Any], target: TextTarget) -> Colum
     if objects.ndim == 0:
         objects = objects.reshape(1)
     if objects.ndim != 1:
-        raise ValueError(f"column {name!r} has {objects.ndim} dimensions; a column is 1D")
+        raise ValueError(
+            f"column {name!r} has {objects.ndim} dimensions; a column is 1D: split it into several"
+        )
     kinds = {_kind_of(cls) for cls in set(map(type, objects))}
     has_null = "null" in kinds
     found = kinds - {"null"}
@@ -365,7 +368,8 @@ def object_column(name: str, objects: NDArray[Any], target: TextTarget) -> Colum
         found = {"float"}
     if len(found) > 1:
         raise TypeError(
-            f"column {name!r} mixes objects of the kinds {', '.join(sorted(found))}; a column holds one kind"
+            f"column {name!r} mixes objects of the kinds {', '.join(sorted(found))}; a column holds one kind: "
+            "convert all to one, to text for example by map(str, ...), or split the column"
         )
     kind = found.pop()
     converters = {

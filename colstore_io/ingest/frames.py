@@ -75,7 +75,7 @@ def pandas_column(name: str, data: Any, target: TextTarget) -> Column:
             text = pa.array(array, type=pa.large_string(), from_pandas=True)
         except UnicodeError:
             raise ValueError(
-                f"column {name!r} holds a lone surrogate, which cannot be encoded as UTF-8"
+                f"column {name!r} holds a lone surrogate, which cannot be encoded as UTF-8; replace it, or store bytes"
             ) from None
         column = arrow_column(name, text, target)
         # That pandas keeps its text in a large_string is no property of the data.
