@@ -11,7 +11,7 @@ from xarray.coding import times
 
 from colstore_io.errors import ColumnNotFoundError
 
-from ._xarray_values import holds_dates
+from ._xarray_values import first_object, holds_dates
 
 __all__ = [
     "check_append_dim",
@@ -135,13 +135,28 @@ def _check_all_chunks(chunks: Any, what: str, variable: xr.Variable) -> None:
 
 
 def check_dtypes(variables: Iterable[tuple[Any, xr.Variable]]) -> None:
-    """Raise `TypeError` naming the variable if one has a dtype of pandas, which xarray cannot encode."""
+    """Raise `TypeError` naming the variable if one has a dtype of pandas, or lists, which xarray cannot encode."""
     for name, variable in variables:
         if not isinstance(variable.dtype, np.dtype):
             raise TypeError(
-                f"variable {name!r} has the pandas dtype {variable.dtype}, which cannot be stored; convert it to a "
-                "dtype of NumPy first, to text for example by astype(str)"
+                f"variable {name!r} has the pandas dtype {variable.dtype}, which cannot be stored; "
+                + _advice(str(variable.dtype))
             )
+        if variable.dtype.kind == "O" and variable.size and not hasattr(variable._data, "dask"):
+            first = first_object(variable)
+            if isinstance(first, (list, tuple, dict, set, np.ndarray)):
+                raise TypeError(
+                    f"variable {name!r} holds Python objects ({type(first).__name__}), which cannot be stored; use "
+                    "text, bytes, numbers or times, and another dimension for what is in a list"
+                )
+
+
+def _advice(dtype: str) -> str:
+    if dtype.startswith("datetime64"):
+        return "bring it to UTC and drop its zone first: .dt.tz_convert('UTC').dt.tz_localize(None) in pandas"
+    if dtype.startswith(("Int", "UInt", "Float", "boolean")):
+        return "convert it first, missing values to NaN, by astype(float)"
+    return "convert it first, to text for example by astype(str)"
 
 
 def check_packing(variable: xr.Variable, name: Any) -> None:

@@ -347,7 +347,8 @@ class ColstoreDataStore(WritableCFDataStore):
             if unknown:
                 raise ValueError(
                     f"unexpected encoding parameters for variable {name!r}: {sorted(unknown)}; valid ones are "
-                    f"{sorted(_OWN_ENCODING)}"
+                    f"{sorted(_OWN_ENCODING)}, and those of CF: units, calendar, scale_factor, add_offset, "
+                    "missing_value. Chunks are not compressed"
                 )
         spec = self._spec(name, variable, check_encoding)
         old = writer.existing.variables.get(name)
@@ -570,9 +571,10 @@ def _typed(variable: xr.Variable, name: Any) -> xr.Variable:
         return ensure_dtype_not_object(variable, name=name)
     except ValueError:
         found = ", ".join(sorted(own.__name__ for own in types))
+        zoned = "; bring times to UTC and drop their zone first" if "Timestamp" in found else ""
         raise TypeError(
             f"variable {name!r} holds Python objects ({found}), which cannot be stored; use text, bytes, numbers "
-            "or times, one type for all values"
+            f"or times, one type for all values{zoned}"
         ) from None
 
 
@@ -588,7 +590,14 @@ def _stored_kind(name: str, dtype: np.dtype[Any]) -> tuple[Any, np.dtype[Any]]:
     if dtype.kind == "c" and dtype.itemsize in (8, 16):
         return "complex", dtype
     if dtype.kind not in STORABLE_KINDS or (dtype.kind == "f" and dtype.itemsize > 8):
-        raise TypeError(f"variable {name!r} has dtype {dtype}, which cannot be stored")
+        advice = (
+            "cast it to float64"
+            if dtype.kind == "f"
+            else "store each of its fields as a variable"
+            if dtype.kind == "V"
+            else "cast it to text, numbers or times"
+        )
+        raise TypeError(f"variable {name!r} has dtype {dtype}, which cannot be stored; {advice}")
     if dtype.itemsize == 0:
         dtype = np.dtype(f"{dtype.kind}1")
     return "plain", np.dtype(dtype.str)  # without metadata

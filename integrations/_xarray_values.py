@@ -16,6 +16,7 @@ __all__ = [
     "PACKING",
     "all_missing",
     "as_characters",
+    "first_object",
     "holds_dates",
     "is_character_array",
     "is_null",
@@ -72,8 +73,13 @@ def holds_dates(variable: xr.Variable) -> bool:
     cftime = sys.modules.get("cftime")  # dates cannot exist without it
     if cftime is None or variable.dtype.kind != "O" or not variable.size:
         return False
-    first = np.asarray(variable[(0,) * variable.ndim].data).item()
-    return isinstance(first, cftime.datetime)
+    return isinstance(first_object(variable), cftime.datetime)
+
+
+def first_object(variable: xr.Variable) -> Any:
+    """Return the first value of an array of objects that has one; of Dask arrays it is computed."""
+    first: Any = np.asarray(variable[(0,) * variable.ndim].data)
+    return first.item() if first.ndim == 0 else first  # a list in the array
 
 
 def all_missing(variable: xr.Variable) -> bool:

@@ -103,9 +103,6 @@ def test_refused_expression_says_what_was_given_and_what_is_taken(table, make, e
         len(table.where(make()))
 
 
-RAGGED = [[1, 2], [3]]
-
-
 @pytest.mark.parametrize("suffix", [".cstore", ".abcd"])
 @pytest.mark.parametrize(
     ("values", "message"),
@@ -117,6 +114,13 @@ RAGGED = [[1, 2], [3]]
         (np.zeros(2, [("a", "i4")]), r"'x'.*store each of its fields as a column"),
         (np.zeros((2, 2)), r"'x' has 2 dimensions.*split it into several"),
         ([object(), object()], r"'x' holds objects of type object.*convert them"),
+        (
+            [decimal.Decimal(1)],
+            r"'x' holds objects of type decimal.Decimal.*convert them to float64, to text",
+        ),
+        ((i for i in [1]), r"'x' holds objects of type generator.*make a list of what it yields"),
+        ({1, 2}, r"'x' holds objects of type set.*make a list of it"),
+        ([2**63 + 1, -1], r"'x' holds integers that do not fit 64 bits; store them as text"),
         ([2**70], r"'x' holds integers that do not fit 64 bits; store them as text"),
         (["\ud800"], r"'x'.*lone surrogate.*replace it|'x'.*lone surrogate.*rename|'x'.*UTF-8"),
     ],
@@ -125,3 +129,20 @@ def test_refused_data_name_the_column_and_say_what_to_do(tmp_path, suffix, value
     with pytest.raises((TypeError, ValueError), match=message):
         cs.store({"x": values}, tmp_path / f"a{suffix}")
     assert not (tmp_path / f"a{suffix}").exists()
+
+
+@pytest.mark.parametrize("suffix", [".cstore", ".abcd"])
+def test_integers_beyond_int64_keep_their_digits(tmp_path, suffix):
+    cs.store({"x": [2**63 + 1, 1]}, tmp_path / f"a{suffix}")
+    with cs.open(tmp_path / f"a{suffix}") as opened:
+        assert opened["x"].array().tolist() == [2**63 + 1, 1]
+
+
+@pytest.mark.parametrize("suffix", [".cstore", ".abcd"])
+def test_home_directory_is_the_same_for_reading_and_writing(tmp_path, monkeypatch, suffix):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    cs.store({"x": [1]}, f"~/a{suffix}")
+    assert [path.name for path in tmp_path.iterdir()] == [f"a{suffix}"]
+    with cs.open(f"~/a{suffix}") as opened:
+        assert len(opened) == 1

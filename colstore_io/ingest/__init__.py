@@ -108,7 +108,7 @@ def _checked_options(
 
 
 def _refuse(data: Any) -> TypeError:
-    kind = f"{type(data).__module__}.{type(data).__qualname__}"
+    kind = f"{type(data).__module__}.{type(data).__qualname__}".removeprefix("builtins.")
     if isinstance(data, np.ndarray):
         hint = f"it is a plain ndarray of dtype {data.dtype}: pass {{'name': array}} or a structured array"
     elif is_stream(data):

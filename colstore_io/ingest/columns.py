@@ -283,10 +283,20 @@ def _python_column(name: str, data: Any, target: TextTarget) -> Column:
         if array.dtype.kind == "S" and column.logical == "binary" and column.validity is None:
             return Column(column.values, rule="if_null")  # the bytes of the reference: plain |Sn
         return column
+    if array.dtype == np.float64 and array.ndim == 1 and _beyond(data, array):
+        array = np.empty(len(data), object)  # NumPy makes floats of integers beyond int64, digits lost
+        array[:] = data
     if array.dtype.kind == "O":
         return object_column(name, array, target)
     values = storable(name, array)
     return Column(values, rule="if_null", in_band=values.dtype.kind in "mM")
+
+
+def _beyond(data: Any, floats: NDArray[np.float64]) -> bool:
+    """Whether NumPy made `floats` of integers that they may not hold. Floats among them are there on purpose."""
+    with np.errstate(invalid="ignore"):
+        large = bool((np.abs(floats) >= 2.0**53).any())
+    return large and all(isinstance(value, (int, np.integer)) for value in data)
 
 
 def _kind_of(cls: type) -> str:
@@ -306,7 +316,17 @@ def _kind_of(cls: type) -> str:
     ):
         if issubclass(cls, classes):
             return kind
-    return f"{cls.__module__}.{cls.__qualname__}"
+    return f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
+
+
+_ADVICE = {
+    "generator": "make a list of what it yields",
+    "set": "make a list of it, in the order that you want",
+    "dict": "store each of its keys as a column",
+    "decimal.Decimal": "convert them to float64, to text, or to integers of the smallest unit",
+    "datetime.time": "convert them to text, or to a timedelta since midnight",
+    "complex": "store their real and imaginary parts as two columns",
+}
 
 
 def _is_null(objects: NDArray[Any], *, nan: bool) -> NDArray[np.bool_]:
@@ -383,10 +403,8 @@ def object_column(name: str, objects: NDArray[Any], target: TextTarget) -> Colum
         "timedelta": _objects_as_times,
     }
     if kind not in converters:
-        raise TypeError(
-            f"column {name!r} holds objects of type {kind}, which cannot be stored; "
-            "convert them to numbers, text or times first"
-        )
+        advice = _ADVICE.get(kind, "convert them to numbers, text or times first")
+        raise TypeError(f"column {name!r} holds objects of type {kind}, which cannot be stored; {advice}")
     missing = (
         _is_null(objects, nan=kind != "float") if has_null or kind in ("datetime", "timedelta") else None
     )
