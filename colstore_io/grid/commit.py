@@ -200,7 +200,7 @@ class GridWriter:
         return commit_together([self])
 
     def _write(self, unsynced: Unsynced) -> None:
-        """Write what waits. `unsynced` takes all data files: they must be durable, and their names, before a manifest."""
+        """Write what waits. `unsynced` takes the data files: they and their names are durable before a manifest is."""
         self.write_waiting(unsynced)
         directory = self.place.local_path
         if directory is None:
