@@ -73,9 +73,14 @@ def workloads(n: int) -> dict[str, Work]:
         "column": lambda df: float(df.a.compute().sum()),
         "filter_1000": lambda df: float(df.a[(df.i >= low) & (df.i < low + 1000)].compute().sum()),
         "head": lambda df: float(df.head().a.sum()),
-        "loc_1000": lambda df: float(df.a.loc[rows].compute().sum()) if df.known_divisions else None,
-        "range_1000": lambda df: (
-            float(df.a.loc[low : low + 999].compute().sum()) if df.known_divisions else None
+        # Where rows have no numbers, by the column that has them.
+        "loc_1000": lambda df: float(
+            (df.a.loc[rows] if df.known_divisions else df[df.i.isin(rows)].a).compute().sum()
+        ),
+        "range_1000": lambda df: float(
+            (df.a.loc[low : low + 999] if df.known_divisions else df[(df.i >= low) & (df.i < low + 1000)].a)
+            .compute()
+            .sum()
         ),
     }
 

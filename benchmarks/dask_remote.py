@@ -40,12 +40,14 @@ DASK_WORK = (
     "len",
     "column",
     "mean",
+    "filter_mean",
     "filter_1_percent",
     "column_1_percent",
     "filter_1000",
     "range_1000",
     "loc_1000",
     "head",
+    "compute",
 )
 
 
@@ -280,8 +282,8 @@ PAIRS = {
 """What each of ours is to be compared with: Parquet that holds as much, with statistics or without."""
 
 
-def compare(counts: dict[str, dict[str, dict[str, int]]]) -> None:
-    """Print requests and bytes beside those of like files, and where ours are not fewer."""
+def compare(counts: dict[str, dict[str, dict[str, float]]]) -> None:
+    """Print requests, bytes and milliseconds beside those of like files, and where ours are not fewer."""
     more = []
     for name, of in counts.items():
         for ours, peers in PAIRS.items():
@@ -289,17 +291,20 @@ def compare(counts: dict[str, dict[str, dict[str, int]]]) -> None:
                 if ours not in of or peer not in of:
                     continue
                 cells = []
-                for kind, unit in (("requests", 1), ("bytes", 1e6)):
+                for kind, unit in (("requests", 1), ("bytes", 1e6), ("ms", 1)):
                     mine, theirs = (of[key].get(kind, 0) for key in (ours, peer))
                     cells.append(f"{kind} {mine / unit:.4g} / {theirs / unit:.4g}")
-                    if mine > theirs:
+                    if mine >= theirs:
                         more.append(f"{name}: {ours} / {peer}: {cells[-1]}")
-                print(f"{name:<18}{ours + ' / ' + peer:<44}{cells[0]:<24}{cells[1]} (MB)")
+                print(f"{name:<18}{ours + ' / ' + peer:<44}{cells[0]:<24}{cells[1] + ' (MB)':<32}{cells[2]}")
     print("not fewer: " + ("; ".join(more) or "none"))
 
 
-def measured(place: Place, name: str, calls: Calls, rounds: int) -> dict[str, dict[str, int]]:
-    """Measure one workload; returns what was counted by system, of those whose results agree."""
+def measured(place: Place, name: str, calls: Calls, rounds: int) -> dict[str, dict[str, float]]:
+    """Measure one workload; returns what was counted, and the median time in "ms", by system.
+
+    Only of those whose results agree.
+    """
     found: dict[str, dict[str, int]] = {}
 
     def fresh(key: str, call: Any) -> Any:
@@ -320,4 +325,4 @@ def measured(place: Place, name: str, calls: Calls, rounds: int) -> dict[str, di
             f"{'':20}{key}: {count.get('requests', 0)} requests ({kinds}), {count.get('bytes', 0) / 1e6:.3f} MB"
         )
     sys.stdout.flush()
-    return {key: count for key, count in found.items() if key in medians}
+    return {key: {**count, "ms": medians[key]} for key, count in found.items() if key in medians}

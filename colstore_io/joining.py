@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from .kernels.tokens import GrownBytes
 
-__all__ = ["Joiner"]
+__all__ = ["Joiner", "buffer_of", "grown_bytes", "text_array"]
 
 _INT32_MAX = (1 << 31) - 1
 _STEP = 1 << 16  # offsets that are moved at once
@@ -68,7 +68,7 @@ class Joiner:
         self._nulls: list[tuple[NDArray[np.uint8] | None, int]] = [(None, 0)] * len(self.rows)
         self._wide: dict[int, NDArray[np.int64]] = {}  # offsets of segments that 32 bits do not reach over
         self.ordered = sizes is None
-        self.grown = _nothing()
+        self.grown = grown_bytes()
         self._data = np.empty(0, np.uint8) if sizes is None else self._memory(np.dtype(np.uint8), total)
         self._data_start = np.concatenate([[0], np.cumsum(self._sizes)]).tolist()
         self.text = False
@@ -84,7 +84,6 @@ class Joiner:
 
     def finish(self) -> pa.Array:
         """Return the column, when all segments are there."""
-        import pyarrow as pa
 
         starts = np.concatenate([[0], np.cumsum(self._sizes)]).tolist()
         offsets = self._slots
@@ -101,21 +100,11 @@ class Joiner:
                 np.add(moved, starts[number] - first, out=offsets[place : place + count])
                 place += count
         offsets[place] = stop - first
-        wide = offsets.dtype.itemsize == 8
-        kind = (
-            (pa.large_string() if wide else pa.string())
-            if self.text
-            else (pa.large_binary() if wide else pa.binary())
-        )
         if self.ordered:
             self.grown.fit()
         data = np.frombuffer(memoryview(self.grown), np.uint8) if self.ordered else self._data
-        return pa.Array.from_buffers(
-            kind,
-            place,
-            [self._validity(), _buffer(offsets[: place + 1].view(np.uint8)), _buffer(data[first:stop])],
-            null_count=sum(count for _, count in self._nulls) if self.left_out == (0, 0) else -1,
-        )
+        nulls = sum(count for _, count in self._nulls) if self.left_out == (0, 0) else -1
+        return text_array(self.text, offsets[: place + 1], data[first:stop], self._validity(), nulls)
 
     def _kept(self) -> list[tuple[int, int]]:
         """Return the rows of each segment that are part of the result."""
@@ -146,7 +135,7 @@ class Joiner:
             pa.repeat(pa.scalar(True), end - begin)
             if bitmap is None
             else pa.Array.from_buffers(
-                pa.bool_(), end - begin, [None, _buffer(bitmap)], null_count=0, offset=begin
+                pa.bool_(), end - begin, [None, buffer_of(bitmap)], null_count=0, offset=begin
             )
             for (begin, end), (bitmap, _) in zip(self._kept(), self._nulls, strict=True)
         ]
@@ -197,13 +186,35 @@ class _Room:
         joiner.text = text
 
 
-def _nothing() -> GrownBytes:
+def text_array(
+    text: bool,
+    offsets: NDArray[Any],
+    data: NDArray[np.uint8],
+    validity: pa.Buffer | None,
+    null_count: int = -1,
+) -> pa.Array:
+    """Return text, or bytes, of these buffers: a ``large_`` type for offsets of 64 bits. Nothing is copied."""
+    import pyarrow as pa
+
+    wide = offsets.dtype.itemsize == 8
+    if text:
+        kind = pa.large_string() if wide else pa.string()
+    else:
+        kind = pa.large_binary() if wide else pa.binary()
+    return pa.Array.from_buffers(
+        kind, len(offsets) - 1, [validity, buffer_of(offsets), buffer_of(data)], null_count=null_count
+    )
+
+
+def grown_bytes() -> GrownBytes:
+    """Return memory that grows, empty."""
     from .kernels.tokens import GrownBytes  # which a first read of other columns need not load
 
     return GrownBytes()
 
 
-def _buffer(values: NDArray[np.uint8]) -> pa.Buffer:
+def buffer_of(values: NDArray[Any]) -> pa.Buffer:
+    """Return the memory of an array as Arrow has it."""
     import pyarrow as pa
 
-    return pa.py_buffer(values if values.size else np.empty(0, np.uint8))
+    return pa.py_buffer(values.view(np.uint8) if values.size else np.empty(0, np.uint8))

@@ -154,6 +154,59 @@ class PlainReader:
         return 0
 
 
+def plain_spans(block: Any, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[int, int]:
+    at = found = 0
+    while found < len(starts) and len(block) - at >= 4:
+        length = int.from_bytes(block[at : at + 4], "little")
+        if length > len(block) - at - 4:
+            break
+        starts[found], lengths[found] = at + 4, length
+        found += 1
+        at += 4 + length
+    return found, at
+
+
+def measure_chosen(
+    n_bytes: int,
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    chosen: NDArray[np.int64],
+    n_affix: int,
+    limit: int,
+) -> int:
+    total = 0
+    for number in chosen.tolist():
+        if not 0 <= number < len(starts):
+            return -1
+        start, length = int(starts[number]), int(lengths[number])
+        if not 0 <= start <= start + length <= n_bytes or length < 0:
+            return -1
+        total += n_affix + length
+    return total if total <= limit else -1
+
+
+def copy_values(
+    block: Any,
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    chosen: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    out: NDArray[np.uint8],
+    prefix: Any = b"",
+    suffix: Any = b"",
+) -> None:
+    data = bytes(block)
+    size = measure_chosen(len(data), starts, lengths, chosen, len(prefix) + len(suffix), len(out))
+    if size != len(out) or len(ends) != len(chosen):
+        raise ValueError("out must have exactly the bytes of the chosen values, and ends a place for each")
+    values = [
+        bytes(prefix) + data[starts[number] : starts[number] + lengths[number]] + bytes(suffix)
+        for number in chosen.tolist()
+    ]
+    ends[:] = np.cumsum([len(value) for value in values])
+    out[:] = _bytes(b"".join(values))
+
+
 def spread_offsets(offsets: NDArray[Any], bitmap: Any) -> None:
     there = np.unpackbits(_bytes(bitmap), count=len(offsets) - 1, bitorder="little") == 0
     dense = offsets[len(there) - int(there.sum()) :].copy()

@@ -19,12 +19,14 @@ from . import config, formats, storage
 from .arguments import check_integer, check_name
 from .dataset import Source
 from .errors import FormatError
+from .fields import Schema
 from .formats import ReadOptions, ShardMeta
 from .plan import OnMismatch, build_plan
 from .storage import ByteFile, HeadBlock, IOStats, LocalFiles, LocalOptions, Location, RemoteFile
 
 if TYPE_CHECKING:
-    from .deferred import Deferred, DeferredSource
+    from .deferred import DeferredSource
+    from .formats.columns.opened import OpenedFile
     from .writing import manifest
 
 __all__ = ["OpenOptions", "Opened", "is_buffer", "open_locations", "open_paths", "open_raw", "open_source"]
@@ -38,7 +40,8 @@ _GENERATION = re.compile(r"_colstore-\d{8}\.json")
 class OpenOptions:
     """The options of `open`, checked. Picklable; ``storage_options`` are kept out of representations.
 
-    ``statistics=False``, which `open` does not offer, leaves them in the files until somebody asks for them.
+    Two that `open` does not offer, for whoever plans reads that others will do: ``statistics=False`` leaves these in
+    the files until somebody asks for them, ``keep_open=False`` opens files again when they are read.
     """
 
     storage_options: Mapping[str, Any] | None = None
@@ -57,6 +60,7 @@ class OpenOptions:
     max_rows: int | None = None
     max_decoded_bytes: int | None = None
     statistics: bool = True
+    keep_open: bool = True
 
     @property
     def reading(self) -> ReadOptions:
@@ -128,7 +132,7 @@ class OpenOptions:
 
 _DEFAULTS = {name: field.default for name, field in OpenOptions.__dataclass_fields__.items()}
 _DEFAULTS["backend"] = None
-del _DEFAULTS["madvise"], _DEFAULTS["statistics"]
+del _DEFAULTS["madvise"], _DEFAULTS["statistics"], _DEFAULTS["keep_open"]
 """What `open` passes on when its caller gave it nothing: most calls, which need no look at each option."""
 
 
@@ -235,7 +239,7 @@ def _open_deferred(path: str, options: OpenOptions) -> Source | None:
 
 @functools.cache
 def _columns_opener() -> tuple[
-    Callable[[str, str, ReadOptions, LocalOptions], Deferred | None], type[DeferredSource]
+    Callable[[str, str, ReadOptions, LocalOptions], OpenedFile | None], type[DeferredSource]
 ]:
     from .deferred import DeferredSource
     from .formats.columns.opened import open_local
@@ -345,10 +349,42 @@ def _source_of_generation(
 
 def open_locations(locations: Sequence[Location], options: OpenOptions) -> Source:
     """Open files and read their headers in one concurrent round."""
+    if type(locations) is storage.LocalPaths and locations.paths[0].endswith(".abcd"):
+        source = _open_columns(locations, options)
+        if source is not None:
+            return source
     files, heads = storage.open_many(
-        locations, mmap=options.mmap, madvise=options.madvise, mlock=options.mlock, io=IOStats()
+        locations,
+        mmap=options.mmap,
+        madvise=options.madvise,
+        mlock=options.mlock,
+        keep_open=options.keep_open,
+        io=IOStats(),
     )
     return _source(files, heads, options)
+
+
+def _open_columns(locations: storage.LocalPaths, options: OpenOptions) -> Source | None:
+    """Open columns files of this machine by one compiled call each; None where one is not sound and ordinary."""
+    reading, local = options.reading, LocalOptions(options.mmap, options.madvise, options.mlock)
+    opener, _ = _columns_opener()
+    files: list[ByteFile] = []
+    metas: list[ShardMeta] = []
+    schemas: dict[Any, Schema] = {}
+    try:
+        for spelling, path in zip(locations.spellings, locations.paths, strict=True):
+            opened = opener(spelling, path, reading, local)
+            if opened is None:
+                _close_all(files)
+                return None
+            file, meta = opened.settle(schemas)
+            files.append(file)
+            metas.append(meta)
+        plan = build_plan(metas, on_mismatch=options.on_mismatch)
+        return Source(plan, files, metas=metas, backend=options.backend, max_workers=options.max_workers)
+    except BaseException:
+        _close_all(files)
+        raise
 
 
 def _source(files: Sequence[ByteFile], heads: Sequence[memoryview], options: OpenOptions) -> Source:

@@ -331,6 +331,54 @@ static int affixed_values(const uint8_t *block, int64_t n_bytes, plain_state *s,
               : values_block(block, n_bytes, s, affixes, offsets, 0, n, data, capacity);
 }
 
+/* Values of 4-byte length and bytes that lie whole in a block: where their bytes begin in it, and how many there are.
+ * At most `n`. `used` is where the first one begins that is not told. */
+static int64_t whole_values(const uint8_t *block, int64_t n_bytes, int64_t *starts, int64_t *lengths, int64_t n,
+                            int64_t *used) {
+  int64_t pos = 0, k = 0;
+  while (k < n && n_bytes - pos >= 4) {
+    int64_t length = load_u32(block + pos);
+    if (length > n_bytes - pos - 4) break;
+    starts[k] = pos + 4;
+    lengths[k++] = length;
+    pos += 4 + length;
+  }
+  *used = pos;
+  return k;
+}
+
+/* Bytes that the chosen ones of `n` values of a block take, each with `n_affix` more; -1 if there is no such value, one
+ * lies outside the block, or all of it is more than `limit`. */
+static int64_t chosen_length(int64_t n_bytes, const int64_t *starts, const int64_t *lengths, int64_t n,
+                             const int64_t *chosen, int64_t n_chosen, int64_t n_affix, int64_t limit) {
+  int64_t total = 0;
+  for (int64_t i = 0; i < n_chosen; i++) {
+    int64_t k = chosen[i];
+    if (UNLIKELY(k < 0 || k >= n)) return -1;
+    if (UNLIKELY(starts[k] < 0 || starts[k] > n_bytes || lengths[k] < 0 || lengths[k] > n_bytes - starts[k])) return -1;
+    total += n_affix + lengths[k]; /* each is below 2^42: looked at before there is an overflow */
+    if (UNLIKELY(total > limit)) return -1;
+  }
+  return total;
+}
+
+/* Copies them, each between prefix and suffix, and says where each ends; `out` has room for all: see chosen_length. */
+static void copy_chosen(const uint8_t *block, int64_t n_bytes, const int64_t *starts, const int64_t *lengths,
+                        const int64_t *chosen, int64_t n_chosen, value_affixes affixes, int64_t *ends, uint8_t *out,
+                        int64_t capacity) {
+  int64_t at = 0;
+  for (int64_t i = 0; i < n_chosen; i++) {
+    int64_t start = starts[chosen[i]], length = lengths[chosen[i]];
+    if (affixes.n_prefix) memcpy(out + at, affixes.prefix, (size_t)affixes.n_prefix);
+    at += affixes.n_prefix;
+    copy_value(out + at, block + start, length, min_i64(n_bytes - start, capacity - at));
+    at += length;
+    if (affixes.n_suffix) memcpy(out + at, affixes.suffix, (size_t)affixes.n_suffix);
+    at += affixes.n_suffix;
+    ends[i] = at;
+  }
+}
+
 /* Offsets of n rows from those of the values alone, which stand at the end of `out`: a null is an empty value. An offset
  * never moves up, so the loop runs front to back in place. `bitmap` has `nulls` ones among its first n bits. */
 #define SPREAD_OFFSETS(NAME, OFFSET)                                                          \

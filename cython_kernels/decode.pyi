@@ -184,3 +184,59 @@ def lzw(source: Buffer, out: NDArray[np.uint8]) -> int:
         Bytes written; -1: the stream ends without an end code, -2: a code that is not in the table, -3: more bytes than
         `out` has, which holds the first of them then.
     """
+
+def plain_spans(block: Buffer, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[int, int]:
+    """Find the length-prefixed values (6.1) that lie whole in a part of a stream.
+
+    Parameters
+    ----------
+    block : buffer
+        Begins with a value.
+    starts, lengths : ndarray of int64, shape (n,)
+        Filled, up to the number found, with where the bytes of each value begin in `block` and how many there are.
+
+    Returns
+    -------
+    (found, used)
+        How many values, at most n, and where the first one begins that is not among them.
+    """
+
+def measure_chosen(
+    n_bytes: int,
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    chosen: NDArray[np.int64],
+    n_affix: int,
+    limit: int,
+) -> int:
+    """Return how many bytes `copy_values` would write, with `n_affix` bytes around each value.
+
+    -1 if a chosen value is not there or does not lie in a block of `n_bytes`, or all of it is more than `limit`.
+    """
+
+def copy_values(
+    block: Buffer,
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    chosen: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    out: NDArray[np.uint8],
+    prefix: Buffer = b"",
+    suffix: Buffer = b"",
+) -> None:
+    """Copy values of a block, one after the other, each between `prefix` and `suffix`.
+
+    Parameters
+    ----------
+    starts, lengths : ndarray of int64
+        Of the values, in the block.
+    chosen : ndarray of int64, shape (k,)
+        Which of them, in any order; repeats allowed.
+    ends : ndarray of int64, shape (k,)
+        Filled with where each copy ends in `out`.
+
+    Raises
+    ------
+    ValueError
+        If a chosen value does not lie in the block, or `out` has not exactly the bytes of all.
+    """

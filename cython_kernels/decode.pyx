@@ -37,6 +37,13 @@ cdef extern from "decode.h" nogil:
                      uint8_t *data, int64_t capacity)
     int affixed_values(const uint8_t *block, int64_t n_bytes, plain_state *s, value_affixes affixes, void *offsets,
                        int wide, int64_t n, uint8_t *data, int64_t capacity)
+    int64_t whole_values(const uint8_t *block, int64_t n_bytes, int64_t *starts, int64_t *lengths, int64_t n,
+                         int64_t *used)
+    int64_t chosen_length(int64_t n_bytes, const int64_t *starts, const int64_t *lengths, int64_t n,
+                          const int64_t *chosen, int64_t n_chosen, int64_t n_affix, int64_t limit)
+    void copy_chosen(const uint8_t *block, int64_t n_bytes, const int64_t *starts, const int64_t *lengths,
+                     const int64_t *chosen, int64_t n_chosen, value_affixes affixes, int64_t *ends, uint8_t *out,
+                     int64_t capacity)
     void spread_offsets_32(int32_t *out, int64_t n, int64_t nulls, const uint8_t *bitmap)
     void spread_offsets_64(int64_t *out, int64_t n, int64_t nulls, const uint8_t *bitmap)
     int64_t offset_table_32(const uint8_t *table, int64_t n, int64_t area, int32_t *out)
@@ -277,6 +284,47 @@ cdef class PlainReader:
     def complete(self):
         return (self.state.value == self.n and self.state.remaining == 0 and self.state.prefix == 0
                 and self.state.data == self.data.shape[0])
+
+
+def plain_spans(const uint8_t[::1] block not None, int64_t[::1] starts not None, int64_t[::1] lengths not None):
+    cdef int64_t found = 0, used = 0, n = starts.shape[0]
+    if lengths.shape[0] != n:
+        raise ValueError("each value has a start and a length")
+    if n and block.shape[0]:
+        with nogil:
+            found = whole_values(&block[0], block.shape[0], &starts[0], &lengths[0], n, &used)
+    return found, used
+
+
+def measure_chosen(int64_t n_bytes, const int64_t[::1] starts not None, const int64_t[::1] lengths not None,
+                   const int64_t[::1] chosen not None, int64_t n_affix, int64_t limit):
+    cdef int64_t n = starts.shape[0], n_chosen = chosen.shape[0], total = 0
+    if lengths.shape[0] != n:
+        raise ValueError("each value has a start and a length")
+    if not 0 <= n_bytes <= (1 << 41) or not 0 <= n_affix <= (1 << 41) or not 0 <= limit <= (1 << 62):
+        raise ValueError("numbers of bytes that cannot be")
+    if n_chosen:
+        with nogil:
+            total = chosen_length(n_bytes, &starts[0], &lengths[0], n, &chosen[0], n_chosen, n_affix, limit)
+    return total
+
+
+def copy_values(const uint8_t[::1] block not None, const int64_t[::1] starts not None,
+                const int64_t[::1] lengths not None, const int64_t[::1] chosen not None, int64_t[::1] ends not None,
+                uint8_t[::1] out not None, const uint8_t[::1] prefix not None=b"",
+                const uint8_t[::1] suffix not None=b""):
+    cdef int64_t n_chosen = chosen.shape[0], total
+    cdef value_affixes affixes
+    total = measure_chosen(block.shape[0], starts, lengths, chosen, prefix.shape[0] + suffix.shape[0], out.shape[0])
+    if total != out.shape[0] or ends.shape[0] != n_chosen:
+        raise ValueError("out must have exactly the bytes of the chosen values, and ends a place for each")
+    if n_chosen == 0:
+        return
+    affixes.prefix, affixes.n_prefix = &prefix[0], prefix.shape[0]
+    affixes.suffix, affixes.n_suffix = &suffix[0], suffix.shape[0]
+    with nogil:
+        copy_chosen(&block[0], block.shape[0], &starts[0], &lengths[0], &chosen[0], n_chosen, affixes, &ends[0],
+                    &out[0], out.shape[0])
 
 
 cdef int check_offsets(int64_t n_places, int64_t n) except -1:

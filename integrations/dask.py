@@ -68,8 +68,9 @@ def _open(
                 f"an open table takes no options of open(), got {', '.join(given) or 'filesystem'}"
             )
         return path.readable_source()
-    # Statistics are read when a filter or divisions want them.
-    opening = {"storage_options": storage_options, "filesystem": filesystem, **options, "statistics": False}
+    # Statistics are read when a filter or divisions want them, and files by tasks, in other processes perhaps.
+    opening = {"storage_options": storage_options, "filesystem": filesystem, **options}
+    opening.update(statistics=False, keep_open=False)
     checked = OpenOptions.checked(**opening)
     if isinstance(path, list | tuple):
         if not path:

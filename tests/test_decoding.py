@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import colstore_io as cs
+from colstore_io import assembly, loading
 from colstore_io.dataset import Source
 from colstore_io.fields import Field, Schema
 from colstore_io.formats import DecodedColumn, ShardMeta, Statistics
@@ -23,6 +24,7 @@ from colstore_io.opening import Opened
 from colstore_io.plan import build_plan
 from colstore_io.storage import MemoryFile
 from colstore_io.tables import Reader
+from colstore_io.taking import Take
 
 FIELDS = (
     Field("n", np.dtype("i8")),
@@ -110,6 +112,35 @@ class PickleDecoder:
         return 8.0 * len(columns)
 
 
+class PickingDecoder(PickleDecoder):
+    """The same, which picks rows itself."""
+
+    def take(
+        self,
+        segment: int,
+        columns: Sequence[int],
+        data: Sequence[memoryview],
+        take: Take,
+        *,
+        out: Sequence[Any] | None = None,
+        threads: int = 1,
+        dictionaries: Sequence[int] = (),
+        allocate: Any = None,
+    ) -> list[DecodedColumn]:
+        whole = self.decode(segment, columns, data, dictionaries=dictionaries)
+        found = []
+        for number, column in enumerate(whole):
+            if column.array is not None:
+                rows = take.positions() + take.start
+                found.append(DecodedColumn(array=column.array.take(pa.array(rows))))
+                continue
+            target = out[number] if out is not None else np.empty(take.count, column.values.dtype)
+            take.put(0, column.values, target)
+            validity = None if column.validity is None else take.pick(0, column.validity)
+            found.append(DecodedColumn(target, validity))
+        return found
+
+
 class WholeDecoder(PickleDecoder):
     """The same with one range for a whole segment, as in a log of messages."""
 
@@ -117,7 +148,7 @@ class WholeDecoder(PickleDecoder):
         super().__init__(where, columns, False)
 
 
-def reader(data: pa.Table, segments: Sequence[int], whole: bool = False) -> Reader:
+def reader(data: pa.Table, segments: Sequence[int], kind: type[PickleDecoder] = PickleDecoder) -> Reader:
     """Return an open table of `data`, cut into segments of these numbers of rows."""
     out = io.BytesIO()
     where, first, starts = [], 0, []
@@ -157,7 +188,7 @@ def reader(data: pa.Table, segments: Sequence[int], whole: bool = False) -> Read
             {k: np.array(v, np.int64) for k, v in nulls.items()},
         ),
         b"fingerprint",
-        decoder=PickleDecoder(tuple(where), tuple(range(len(FIELDS)))),
+        decoder=kind(tuple(where), tuple(range(len(FIELDS)))),
     )
     file = MemoryFile(out.getvalue())
     source = Source(build_plan([meta]), [file], metas=[meta])
@@ -180,10 +211,16 @@ def expected(key: Any) -> pa.Table:
     return DATA.take(pa.array(np.arange(97)[key]))
 
 
+@pytest.mark.parametrize(
+    ("kind", "kept"), [(PickleDecoder, 1 << 20), (PickleDecoder, 1000), (PickingDecoder, 0)]
+)
 @given(key=rows_keys, layout=st.sampled_from(LAYOUTS))
-@settings(deadline=None, max_examples=120)
-def test_every_selection_gives_the_rows_of_the_table(key: Any, layout: list[int]) -> None:
-    with reader(DATA, layout) as ds:
+@settings(deadline=None, max_examples=80)
+def test_every_selection_gives_the_rows_of_the_table(
+    kind: type[PickleDecoder], kept: int, key: Any, layout: list[int]
+) -> None:
+    with reader(DATA, layout, kind) as ds, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assembly, "KEPT_BYTES", kept)
         wanted = expected(key)
         found = ds[key].dict()
         for field in FIELDS:
@@ -194,6 +231,7 @@ def test_every_selection_gives_the_rows_of_the_table(key: Any, layout: list[int]
                 assert found[field.name].dtype == field.dtype
                 np.testing.assert_array_equal(found[field.name], column.to_numpy())
         assert ds[key].arrow().to_pydict() == wanted.to_pydict()
+        assert ds[key].arrow(categories=["note", "text"]).to_pydict() == wanted.to_pydict()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
@@ -325,3 +363,38 @@ def test_scoped_columns_live_in_memory_that_is_used_again() -> None:
             with ds[:3].scoped() as inner:
                 assert inner["n"].tolist() == [0, 1, 2]
             assert columns["n"].tolist() == list(range(40, 80))
+
+
+def test_bytes_that_were_fetched_in_one_round_are_not_fetched_for_a_second_pass(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assembly, "KEPT_BYTES", 0)
+    path = tmp_path / "t.abcd"
+    cs.store(DATA, path, row_group_size=10).close()
+    key = np.random.default_rng(0).permutation(97)
+    rounds: list[int] = []
+    read = loading.read_ranges
+    monkeypatch.setattr(
+        loading, "read_ranges", lambda requests: (rounds.append(len(requests)), read(requests))[1]
+    )
+    with cs.open(path, mmap=False) as table:
+        want = DATA["note"].combine_chunks().take(pa.array(key))
+        assert table[key, "note"].array().equals(want)
+        assert sum(rounds) == 10
+        rounds.clear()
+        monkeypatch.setattr(loading, "WAVE_BYTES", 100)
+        assert table[key, "note"].array().equals(want)
+        assert len(rounds) > 2
+        assert sum(rounds) == 20
+        assert table[key, "n"].array().tolist() == key.tolist()
+        assert table[np.sort(key), "note"].array().equals(DATA["note"].combine_chunks())
+
+
+def test_an_output_that_is_part_of_the_index_takes_the_rows_all_the_same(tmp_path: Any) -> None:
+    path = tmp_path / "t.abcd"
+    cs.store({"n": np.arange(1000)}, path, row_group_size=100, encoding="delta").close()
+    with cs.open(path) as table:
+        for key in (np.arange(500) * 2, np.random.default_rng(0).permutation(1000)):
+            want = key.copy()
+            table[key, "n"].array(out=key)
+            assert key.tolist() == want.tolist()

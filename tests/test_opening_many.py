@@ -297,3 +297,79 @@ class TestBlock:
         os.mkfifo(pipe)
         with pytest.raises(OSError, match=r"pipe\.cstore"):
             cs.open([*alike_files, str(pipe)])
+
+
+@pytest.fixture
+def columns_folder(tmp_path):
+    folder = tmp_path / "columns"
+    folder.mkdir()
+    for number in range(N_FILES):
+        data = {"a": np.arange(4 + number % 3) + number, "s": [f"{number}"] * (4 + number % 3)}
+        cs.store(data, folder / f"p{number}.abcd", row_group_size=2).close()
+    return folder
+
+
+def columns_facts(table):
+    return [
+        (
+            meta.path, meta.layout, meta.schema.names, meta.record_rows.tolist(), meta.body_start.tolist(),
+            meta.committed_end, meta.fingerprint, meta.file_size,
+            {name: values.tolist() for name, values in meta.statistics.minimum.items()},
+        )
+        for meta in table.source.metas
+    ]  # fmt: skip
+
+
+def test_columns_files_of_a_directory_are_opened_by_one_call_each(columns_folder, monkeypatch):
+    alone = []
+    for number in range(N_FILES):
+        with cs.open(str(columns_folder / f"p{number}.abcd")) as table:
+            alone += columns_facts(table)
+    heads = []
+    original = storage.open_many
+    monkeypatch.setattr(storage, "open_many", lambda *a, **k: (heads.append(a), original(*a, **k))[1])
+    with cs.open(str(columns_folder)) as table:
+        assert columns_facts(table) == alone
+        assert len({id(meta.schema) for meta in table.source.metas}) == 1
+        assert table["a"].array().sum() == sum(
+            sum(range(number, number + 4 + number % 3)) for number in range(N_FILES)
+        )
+    assert heads == []
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "magic"])
+def test_a_columns_file_that_is_not_sound_is_named(columns_folder, damage):
+    path = columns_folder / "p7.abcd"
+    content = path.read_bytes()
+    path.write_bytes({"cut": content[:-9], "empty": b"", "magic": b"XXXX" + content[4:]}[damage])
+    with pytest.raises(
+        cs.FormatError if damage != "magic" else (cs.FormatError, ValueError), match=r"p7\.abcd"
+    ):
+        cs.open(str(columns_folder))
+
+
+def test_columns_files_of_other_columns_are_refused(columns_folder):
+    cs.store({"b": np.arange(3)}, columns_folder / "p7.abcd", mode="recreate").close()
+    with pytest.raises(cs.SchemaMismatchError, match=r"p7\.abcd"):
+        cs.open(str(columns_folder))
+
+
+def test_manifests_are_understood_once_and_warn_each_time(tmp_path, monkeypatch):
+    understood = []
+    original = reader._understand
+    monkeypatch.setattr(reader, "_kept_tables", {})
+    monkeypatch.setattr(reader, "_understand", lambda *a: (understood.append(a), original(*a))[1])
+    cs.store({"only": np.arange(3.0)}, tmp_path / "one.cstore").close()
+    cs.store({"only": np.arange(5.0)}, tmp_path / "two.cstore").close()
+    understood.clear()
+    reader._kept_tables.clear()
+    for name in ("one", "two", "one"):
+        with cs.open(str(tmp_path / f"{name}.cstore")) as table:
+            assert table.columns == ["only"]
+    assert len(understood) == 1
+    with cs.create(tmp_path / "noted.cstore", attrs={"by": ["me"]}) as writer:
+        writer.write({"only": np.arange(2.0)})
+    understood.clear()
+    for _ in range(2):  # attributes may be changed by whoever has them
+        cs.open(str(tmp_path / "noted.cstore")).close()
+    assert len(understood) == 2

@@ -88,7 +88,6 @@ LOADED_BY_A_FIRST_READ = {
         "fields",
         "formats",
         "gather",
-        "joining",
         "kernels",
     ),
     *(

@@ -17,9 +17,10 @@ from colstore_io.taking import Take
     window=st.integers(1, 70),
     scattered=st.booleans(),
     as_mask=st.booleans(),
+    narrow=st.booleans(),
 )
 def test_windows_in_any_order_give_what_the_whole_gives(
-    n_rows: int, wanted: list[int], start: int, window: int, scattered: bool, as_mask: bool
+    n_rows: int, wanted: list[int], start: int, window: int, scattered: bool, as_mask: bool, narrow: bool
 ) -> None:
     values = np.arange(n_rows) * 10
     rows = np.array(sorted(row for row in wanted if start <= row < n_rows), np.int64)
@@ -31,7 +32,9 @@ def test_windows_in_any_order_give_what_the_whole_gives(
         mask[rows - start] = True
         take = Take(start, mask=mask, places=places)
     else:
-        take = Take(start, rows=rows - start, places=places)
+        kind = np.int32 if narrow else np.int64
+        given_places = None if places is None else places.astype(kind)
+        take = Take(start, rows=(rows - start).astype(kind), places=given_places)
     out = np.full(len(rows), -1)
     firsts = list(range(0, n_rows, window))
     for first in firsts[::-1]:
@@ -42,6 +45,16 @@ def test_windows_in_any_order_give_what_the_whole_gives(
     expected = np.empty(len(rows), values.dtype)
     expected[slice(None) if places is None else places] = values[rows]
     np.testing.assert_array_equal(out, expected)
+    inside = values[start : take.stop]
+    again, spread = np.full(len(rows), -1), np.full(len(rows), -1)
+    take.put(start, inside, again)
+    np.testing.assert_array_equal(again, expected)
+    picked = take.pick(start, inside)
+    np.testing.assert_array_equal(picked, values[rows])
+    take.spread(picked, spread)
+    np.testing.assert_array_equal(spread, expected)
+    np.testing.assert_array_equal(take.positions() + start, rows)
+    assert take.windows(window) == sorted({int(row) // window for row in rows})
     assert take.count == len(rows)
     assert all(start <= row < take.stop for row in rows.tolist())
 
@@ -54,6 +67,17 @@ def test_a_long_mask_knows_the_place_of_each_window() -> None:
     for first in range(0, 300_010, 9_999):
         take.put(first, values[first : first + 9_999], out)
     np.testing.assert_array_equal(out, values[10:][mask])
+
+
+def test_long_windows_are_picked_in_steps() -> None:
+    values = np.random.default_rng(2).integers(0, 1 << 40, 300_000)
+    mask = values % 3 == 0
+    rows = np.flatnonzero(mask)
+    for take in (Take(0, mask=mask), Take(0, rows=rows)):
+        out = np.zeros(len(rows), np.int64)
+        take.put(0, values, out)
+        np.testing.assert_array_equal(out, values[mask])
+        np.testing.assert_array_equal(take.pick(0, values), values[mask])
 
 
 def test_rows_or_a_mask_must_be_given() -> None:

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from ..errors import ColumnNotFoundError, FormatError
 from ..fields import PhysicalColumn, Schema
-from ..taking import Take
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..kernels.tokens import GrownBytes
     from ..storage import ByteFile, Location
+    from ..taking import Take
     from .inspection import Inspection
 
 _OLDER_MAGICS = {

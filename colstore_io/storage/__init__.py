@@ -92,6 +92,7 @@ MANY_HEAD_BYTES = 2 << 10
 """The same for a thousand local files: enough for 25 columns, and half the page faults."""
 
 _MANY_FILES = 64
+_BLOCK_FROM = 8
 
 _LOCAL_GAP = 4096  # a further pread costs about as much as copying this many bytes
 
@@ -169,16 +170,21 @@ def open_many(
     mmap: bool = True,
     madvise: str | None = None,
     mlock: bool = False,
+    keep_open: bool = True,
     io: IOStats | None = None,
 ) -> tuple[Sequence[ByteFile], Sequence[memoryview]]:
     """Open files as `open_files` does, and return them and their heads as two sequences.
 
     Of many local files these are a `LocalFiles` and a `HeadBlock`, which make no object for a file before it is asked
-    for.
+    for. ``keep_open=False`` says that few of the files will be read by this process, so that some are many already.
     """
     options = LocalOptions(mmap, check_madvise(madvise), mlock)
     stats = io if io is not None else IOStats()
-    if len(locations) > max(_MANY_FILES, descriptors.capacity):  # up to there, descriptors stay open
+    if keep_open:  # up to the capacity, descriptors stay open
+        block_from = max(_MANY_FILES, descriptors.capacity) + 1
+    else:
+        block_from = _BLOCK_FROM
+    if len(locations) >= block_from:
         block = open_block(locations, MANY_HEAD_BYTES, stats, options)
         if block is not None:
             return block

@@ -19,6 +19,7 @@ __all__ = [
     "join_spelling",
     "match_component",
     "natural_key",
+    "natural_order",
     "path_key",
     "redact",
     "split_pattern",
@@ -29,6 +30,7 @@ DATA_SUFFIXES = (".cstore", ".abcd", ".colbin")
 """Endings of data files; one of them per directory (cstore.md 10.1)."""
 
 _DIGITS = re.compile("([0-9]+)")  # ASCII only: int("²") fails, and other scripts' digits are letters here
+_DIGIT = re.compile("[0-9]")
 _MAGIC = re.compile(r"[*?\[]")
 _MAGIC_HTTP = re.compile(r"[*\[]")  # "?" starts the query of a web address
 
@@ -77,6 +79,13 @@ def natural_key(name: str) -> tuple[tuple[str | tuple[int, str], ...], str]:
         digits = parts[position].lstrip("0")
         parts[position] = (len(digits), digits)
     return tuple(parts), name
+
+
+def natural_order(names: list[str]) -> list[str]:
+    """Return base names in the order of `natural_key`."""
+    # Names that differ in digits of the same places alone, as numbered shards do, are in that order as plain strings.
+    shapes = set(_DIGIT.sub("0", "/".join(names)).split("/"))
+    return sorted(names) if len(shapes) == 1 else sorted(names, key=natural_key)
 
 
 def path_key(path: str) -> tuple[object, ...]:

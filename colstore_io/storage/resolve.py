@@ -10,7 +10,7 @@ import contextlib
 import io as _io
 import os
 import stat as _stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -25,12 +25,14 @@ from .filesystems import (
     storage_error,
 )
 from .names import (
+    DATA_SUFFIXES,
     data_suffix,
     has_magic,
     is_ignored,
     is_partition_folder,
     join_spelling,
     match_component,
+    natural_order,
     path_key,
     pattern_root,
     redact_url,
@@ -126,7 +128,7 @@ class Resolution:
     ----------
     kind : {"file", "pattern", "directory", "list"}
         How the path was understood.
-    locations : tuple of Location
+    locations : sequence of Location
         The data files, in natural order.
     root : Location or None
         The directory, when `kind` is ``"directory"``.
@@ -136,7 +138,7 @@ class Resolution:
     """
 
     kind: ResolutionKind
-    locations: tuple[Location, ...]
+    locations: Sequence[Location]
     root: Location | None = None
     hidden: tuple[Location, ...] = ()
 
@@ -274,6 +276,10 @@ def _seconds(info: Mapping[str, Any]) -> float | None:
 
 def _members(root: Location) -> Resolution:
     """Resolve a directory: its data files in natural order, and those of its ``key=value`` folders."""
+    if root.local_path is not None and is_plain_local(root.fs):
+        flat = _flat_members(root, root.local_path)
+        if flat is not None:
+            return flat
     found: list[tuple[str, _Listed]] = []
     hidden: list[Location] = []
     seen: set[str] = set()
@@ -291,7 +297,44 @@ def _members(root: Location) -> Resolution:
             elif (suffix := data_suffix(entry.name)) is not None:
                 seen.add(suffix)
                 found.append((relative, entry))
-    suffixes = sorted(seen)
+    _check_suffixes(root, sorted(seen), hidden)
+    found.sort(key=lambda item: path_key(item[0]))
+    members = tuple(_location(root, relative, entry) for relative, entry in found)
+    return Resolution("directory", members, root, _in_order(hidden))
+
+
+def _flat_members(root: Location, path: str) -> Resolution | None:
+    """Resolve a directory of this machine that has no ``key=value`` folders: no object for each of its files."""
+    from .block import LocalPaths
+
+    names: list[str] = []
+    hidden: list[Location] = []
+    with os.scandir(path) as entries:
+        for entry in entries:
+            name = entry.name
+            if _is_folder(entry):
+                if is_partition_folder(name):
+                    return None
+            elif is_ignored(name):
+                if name.startswith("_"):
+                    hidden.append(_location(root, name, _Listed(name, entry.path, False, None)))
+            elif name.endswith(DATA_SUFFIXES):
+                names.append(name)
+    _check_suffixes(root, sorted({f".{name.rpartition('.')[2]}" for name in names}), hidden)
+    names = natural_order(names)
+    spelled, placed = join_spelling(root.spelling, ""), os.path.join(path, "")
+    # LocalPaths gives locations as they are asked for.
+    members = (
+        LocalPaths([spelled + name for name in names], [placed + name for name in names]) if names else ()
+    )
+    return Resolution("directory", members, root, _in_order(hidden))
+
+
+def _in_order(locations: Sequence[Location]) -> tuple[Location, ...]:
+    return tuple(sorted(locations, key=lambda item: path_key(item.path)))
+
+
+def _check_suffixes(root: Location, suffixes: Sequence[str], hidden: Sequence[Location]) -> None:
     # A manifest says which of them are the dataset; what it does not name is no part of it.
     if len(suffixes) > 1 and not any(
         location.path.rpartition("/")[2].startswith("_colstore-") for location in hidden
@@ -300,9 +343,6 @@ def _members(root: Location) -> Resolution:
             f"{redact_url(root.spelling)} holds files of several formats ({', '.join(suffixes)}); a directory is one "
             "dataset of one format. Name the files with a pattern, for example '*" + suffixes[0] + "'."
         )
-    found.sort(key=lambda item: path_key(item[0]))
-    members = tuple(_location(root, relative, entry) for relative, entry in found)
-    return Resolution("directory", members, root, tuple(sorted(hidden, key=lambda item: path_key(item.path))))
 
 
 def _subfolder(folder: Location, entry: _Listed) -> Location:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import warnings
 
 import dask
@@ -18,9 +19,10 @@ from servers import CountingFileSystem, new_store
 from tables import LAYOUTS, columns, write_files
 
 import colstore_io as cs
-from colstore_io import col
+from colstore_io import StaleDatasetError, col
 from colstore_io.integrations import dask as integration
 from colstore_io.integrations.dask import read_colstore, read_colstore_array
+from colstore_io.storage import LocalFiles
 
 DATA = columns()
 N = len(DATA["id"])
@@ -697,3 +699,22 @@ def test_a_foreign_attribute_is_left_alone(monkeypatch):
     monkeypatch.setattr(dd, "read_colstore", foreign)
     integration._attach()
     assert dd.read_colstore is foreign
+
+
+def test_a_directory_is_planned_without_an_object_for_each_file(tmp_path):
+    for number in range(20):
+        cs.store({"x": np.arange(5) + 5 * number}, tmp_path / f"p{number}.cstore").close()
+    df = read_colstore(str(tmp_path), blocksize=None, aggregate_files=False)
+    files = df.expr.plan.source.files
+    assert (df.npartitions, len(df)) == (20, 100)
+    assert type(files) is LocalFiles
+    assert [number for number, _ in files.made()] in (
+        [],
+        [0],
+    )  # the first one tells what to expect of the others
+    assert df.partitions[1:].compute().x.tolist() == list(range(5, 100))
+    shutil.copy(tmp_path / "p1.cstore", tmp_path / "p0.new")
+    os.replace(tmp_path / "p0.new", tmp_path / "p0.cstore")
+    elsewhere = pickle.loads(pickle.dumps(df))
+    with pytest.raises(StaleDatasetError, match=r"p0\.cstore"):
+        elsewhere.partitions[0].compute()

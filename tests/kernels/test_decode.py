@@ -169,6 +169,57 @@ def test_any_bytes_are_read_or_refused_alike(stream, n, size):
     assert outcomes[0] == outcomes[1]
 
 
+@given(VALUES, st.integers(0, 40), st.integers(0, 12))
+def test_values_that_lie_whole_in_a_block_are_found(values, cut, most):
+    block = prefixed(values)[: len(prefixed(values)) - cut] if cut else prefixed(values)
+    most = min(most, len(values))
+    (found, used), (starts, lengths) = agree(
+        "plain_spans", lambda *places: (block, *places), np.full(most, -7), np.full(most, -7)
+    )
+    whole = list(
+        itertools.takewhile(lambda end: end <= len(block), itertools.accumulate(4 + len(v) for v in values))
+    )
+    assert found == min(most, len(whole))
+    assert used == (whole[found - 1] if found else 0)
+    assert [block[a : a + n] for a, n in zip(starts[:found], lengths[:found], strict=True)] == values[:found]
+
+
+@given(VALUES.filter(bool), st.binary(max_size=40), st.binary(max_size=3), st.data())
+def test_chosen_values_are_copied_between_their_affixes(values, prefix, suffix, data):
+    block = b"".join(values)
+    lengths = np.array([len(value) for value in values])
+    starts = np.cumsum(lengths) - lengths
+    chosen = np.array(data.draw(st.lists(st.integers(0, len(values) - 1), max_size=9)), np.int64)
+    affix = len(prefix) + len(suffix)
+    size, _ = agree("measure_chosen", lambda: (len(block), starts, lengths, chosen, affix, 1 << 40))
+    expected = [prefix + values[number] + suffix for number in chosen]
+    assert size == sum(map(len, expected))
+    if size:
+        assert (
+            agree("measure_chosen", lambda: (len(block), starts, lengths, chosen, affix, size - 1))[0] == -1
+        )
+    _, (ends, out) = agree(
+        "copy_values",
+        lambda ends, out: (block, starts, lengths, chosen, ends, out, prefix, suffix),
+        np.zeros(len(chosen), np.int64),
+        np.zeros(size, np.uint8),
+    )
+    assert out.tobytes() == b"".join(expected)
+    assert ends.tolist() == list(itertools.accumulate(map(len, expected)))
+
+
+@pytest.mark.parametrize(
+    ("start", "length", "number"),
+    [(-1, 1, 0), (0, -1, 0), (3, 2, 0), (5, 0, 0), (0, 1, 1), (0, 1, -1), (1 << 62, 1 << 62, 0)],
+)
+def test_values_outside_their_block_are_not_copied(start, length, number):
+    places = np.array([start]), np.array([length]), np.array([number])
+    assert agree("measure_chosen", lambda: (4, *places, 0, 1 << 40))[0] == -1
+    for module in (decode, twins):
+        with pytest.raises(ValueError, match="exactly the bytes"):
+            module.copy_values(b"abcd", *places, np.zeros(1, np.int64), np.zeros(1, np.uint8))
+
+
 @given(VALUES, OFFSETS, st.data())
 def test_offsets_are_spread_over_nulls(values, dtype, data):
     dense = np.cumsum([0, *map(len, values)]).astype(dtype)

@@ -176,6 +176,11 @@ def column_cases() -> list[Case]:
             {"out": u8(2), "to": np.zeros(4, np.int64)},
         ),
         Case(
+            "chosen values",
+            lambda out, to: decode.copy_values(text, ints(0, 1), ints(1, 1), ints(0, 1), to, out),
+            {"out": u8(2), "to": np.zeros(2, np.int64)},
+        ),
+        Case(
             "lzw", lambda out: decode.lzw(bytes.fromhex("00c30404"), out), {"out": u8(1)}, any_length={"out"}
         ),
         Case("delta encode", lambda out: encode.delta(u8(24), 8, True, out), {"out": np.zeros(3, np.uint64)}),
@@ -433,6 +438,8 @@ def test_nothing_to_do_is_done():
         call(b"", empty)
     decode.expand(empty, 8, b"")
     decode.spread_offsets(ints(0), b"")
+    assert decode.plain_spans(b"", ints(), ints()) == (0, 0)
+    decode.copy_values(b"", ints(), ints(), ints(), ints(), empty)
     decode.take_variable(n0, np.zeros(1, np.uint32), b"", ints(0), empty)
     decode.offset_table(b"", 0, ints(0))
     assert decode.PlainReader(ints(0), empty).complete

@@ -145,3 +145,17 @@ def test_a_long_range_is_split_into_parts_that_join_without_a_gap() -> None:
     assert all(first.stop == second.start for first, second in itertools.pairwise(parts))
     assert max(part.stop - part.start for part in parts) == 16 << 20
     assert split_block(Block(0, SPLIT_BYTES), part_bytes=16 << 20) == [Block(0, SPLIT_BYTES)]
+
+
+@given(
+    st.lists(st.one_of(any_name, numbered.map(lambda parts: f"{parts[0]}{parts[1]}{parts[2]}")), unique=True)
+)
+def test_names_in_order_are_in_the_order_of_their_keys(values: list[str]) -> None:
+    bare = [value.replace("/", "-") for value in values]
+    assert names.natural_order(bare) == sorted(bare, key=natural_key)
+
+
+@given(st.sets(st.integers(0, 9999)))
+def test_numbers_of_one_length_are_in_order_as_text(numbers: set[int]) -> None:
+    shards = [f"part-{number:04d}.cstore" for number in numbers]
+    assert names.natural_order(shards) == sorted(shards, key=natural_key)

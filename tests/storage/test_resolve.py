@@ -112,6 +112,33 @@ def test_a_directory_lists_its_members_without_globbing(tmp_path: Path, name: st
     assert [Path(item.path).name for item in found.hidden] == ["_colstore-00000001.json", "_x.cstore"]
 
 
+def test_members_of_a_flat_directory_are_those_of_any_other(tmp_path: Path) -> None:
+    flat, nested = tmp_path / "flat", tmp_path / "nested"
+    for folder in (flat, nested):
+        for name in ("s_9.cstore", "s_10.cstore", "s_02.cstore", "_colstore-00000001.json", ".s.cstore"):
+            write(folder / name)
+        for name in ("a.crc", "notes.txt", "_SUCCESS"):
+            write(folder / name)
+        (folder / "other.cstore").mkdir()
+        (folder / "s_3.cstore").symlink_to(folder / "s_9.cstore")
+    (nested / "key=1").mkdir()  # looked into, and empty
+    one, other = resolve(str(flat)), resolve(str(nested))
+    assert one.kind == other.kind == "directory"
+    assert [item.url.replace(str(flat), str(nested)) for item in one.locations] == [
+        item.url for item in other.locations
+    ]
+    assert [Path(item.spelling).name for item in one.locations] == [
+        "s_02.cstore",
+        "s_3.cstore",
+        "s_9.cstore",
+        "s_10.cstore",
+    ]
+    assert [item.path.replace(str(flat), str(nested)) for item in one.hidden] == [
+        item.path for item in other.hidden
+    ]
+    assert [item.local_path for item in one.locations] == [item.path for item in one.locations]
+
+
 def test_an_empty_directory_has_no_members(tmp_path: Path) -> None:
     assert resolve(tmp_path).locations == ()
 

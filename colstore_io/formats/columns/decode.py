@@ -5,15 +5,18 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Any
 
+from ...taking import Take
 from .. import DecodedColumn
 from .chunk import Chunk, ChunkFacts, Place
 from .decode_fixed import Bits, Delta, DictFixed, PlainFixed
 from .decode_variable import Affix, DictVariable, OffsetBytes, PlainVariable, Tokenized
 from .decompress import decompress
+from .pick_fixed import pick_fixed
+from .pick_variable import pick_variable
 from .sinks import Request, Sink
 from .tags import Codec, Encoding
 
-__all__ = ["ColumnWork", "Request"]
+__all__ = ["ColumnWork", "Request", "decodes_parts", "pick"]
 
 _FIXED: dict[Encoding, type[Sink]] = {
     Encoding.PLAIN: PlainFixed,
@@ -93,3 +96,18 @@ class ColumnWork:
     def finish(self) -> None:
         self.result = self._sink.finish()
         del self._sink
+
+
+def decodes_parts(chunk: Chunk, facts: ChunkFacts) -> bool:
+    """Tell whether `ColumnWork` decodes a range of the rows without the others."""
+    skipping = chunk.encoding in (Encoding.PLAIN, Encoding.DICT)
+    return facts.type.fixed and chunk.bitmap is None and skipping
+
+
+def pick(
+    chunk: Chunk, facts: ChunkFacts, request: Request, take: Take, place: Place, threads: int
+) -> DecodedColumn:
+    """Decode the wanted rows of one column of one row group."""
+    if facts.type.fixed:
+        return pick_fixed(chunk, facts, request, take, place, threads)
+    return pick_variable(chunk, facts, request, take, place, threads)

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import FormatError
+from ...taking import Run, Take
 from .. import Allocate, DecodedColumn, ReadOptions, ReadyChunk, ValueRoom
 from .chunk import Chunk, ChunkFacts, Place, parse_chunk
-from .decode import ColumnWork, Request
+from .decode import ColumnWork, Request, decodes_parts, pick
 from .decode_fixed import plain_view
 from .decode_variable import encoded_bytes
 from .fixed_blocks import fixed_blocks
@@ -119,63 +120,79 @@ class ColumnsDecoder:
         UnsupportedFeatureError
             If a tokenizer is not registered.
         """
+        n_rows = int(self.n_rows[segment])
+        start, stop = (0, n_rows) if rows is None else rows
+        if not 0 <= start <= stop <= n_rows:
+            raise ValueError(f"rows {start} to {stop} of a segment of {n_rows}")
+        whole = (start, stop) == (0, n_rows)
+        take = None if whole else Run(start, stop)
+        return self._decoded(segment, columns, data, take, out, threads, dictionaries, allocate)
+
+    def take(
+        self,
+        segment: int,
+        columns: Sequence[int],
+        data: Sequence[memoryview],
+        take: Take,
+        *,
+        out: Sequence[NDArray[Any] | None] | None = None,
+        threads: int = 1,
+        dictionaries: Collection[int] = (),
+        allocate: Allocate | None = None,
+    ) -> list[DecodedColumn]:
+        """Decode some rows of columns of one segment; see `TakingDecoder.take`, and `decode` for errors."""
+        n_rows = int(self.n_rows[segment])
+        if not 0 <= take.start <= take.stop <= n_rows:
+            raise ValueError(f"rows {take.start} to {take.stop} of a segment of {n_rows}")
+        return self._decoded(segment, columns, data, take, out, threads, dictionaries, allocate)
+
+    def _decoded(
+        self,
+        segment: int,
+        columns: Sequence[int],
+        data: Sequence[memoryview],
+        take: Take | None,
+        out: Sequence[NDArray[Any] | ValueRoom | None] | None,
+        threads: int,
+        dictionaries: Collection[int],
+        allocate: Allocate | None,
+    ) -> list[DecodedColumn]:
+        """Decode all rows, or those of `take`."""
+        works: list[ColumnWork | DecodedColumn] = []
         try:
-            return self._decode(
-                segment,
-                columns,
-                data,
-                rows=rows,
-                out=out,
-                threads=threads,
-                dictionaries=dictionaries,
-                allocate=allocate,
-            )
+            for number, column in enumerate(columns):
+                place = self.place(segment, column)
+                facts = self.facts(segment, column)
+                chunk = parse_chunk(memoryview(data[number]), facts, place)
+                given = None if out is None else out[number]
+                request = Request(
+                    0 if take is None else take.start,
+                    facts.n_rows if take is None else take.stop,
+                    out=given if isinstance(given, np.ndarray) else None,
+                    room=None if isinstance(given, np.ndarray) else given,
+                    dictionary=column in dictionaries,
+                    text=self.options.errors == "strict",
+                    allocate=allocate,
+                    tokenizer=self._tokenizer(segment, column, chunk, place),
+                )
+                if take is None or (isinstance(take, Run) and decodes_parts(chunk, facts)):
+                    works.append(ColumnWork(chunk, facts, request, place))
+                else:
+                    worth = threads if chunk.raw_length >= WORTHWHILE_BYTES else 1
+                    works.append(pick(chunk, facts, request, take, place, worth))
+            waiting = [work for work in works if isinstance(work, ColumnWork)]
+            if threads > 1 and sum(work.raw_bytes for work in waiting) < WORTHWHILE_BYTES:
+                threads = 1
+            left = [work for work in waiting if not work.read_at_once(threads)]
+            if left:
+                run(left, min(threads, sum(max(1, work.n_blocks) for work in left)))
         except MemoryError:
             raise FormatError(
                 "there is not enough memory to decode it; max_decoded_bytes bounds what a file may ask for",
                 path=self.path,
                 section=f"row group {self.first_group + segment}",
             ) from None
-
-    def _decode(
-        self,
-        segment: int,
-        columns: Sequence[int],
-        data: Sequence[memoryview],
-        *,
-        rows: tuple[int, int] | None,
-        out: Sequence[NDArray[Any] | ValueRoom | None] | None,
-        threads: int,
-        dictionaries: Collection[int],
-        allocate: Allocate | None,
-    ) -> list[DecodedColumn]:
-        n_rows = int(self.n_rows[segment])
-        start, stop = (0, n_rows) if rows is None else rows
-        if not 0 <= start <= stop <= n_rows:
-            raise ValueError(f"rows {start} to {stop} of a segment of {n_rows}")
-        works = []
-        for number, column in enumerate(columns):
-            place = self.place(segment, column)
-            facts = self.facts(segment, column)
-            chunk = parse_chunk(memoryview(data[number]), facts, place)
-            given = None if out is None else out[number]
-            request = Request(
-                start,
-                stop,
-                out=given if isinstance(given, np.ndarray) else None,
-                room=None if isinstance(given, np.ndarray) else given,
-                dictionary=column in dictionaries,
-                text=self.options.errors == "strict",
-                allocate=allocate,
-                tokenizer=self._tokenizer(segment, column, chunk, place),
-            )
-            works.append(ColumnWork(chunk, facts, request, place))
-        if threads > 1 and sum(work.raw_bytes for work in works) < WORTHWHILE_BYTES:
-            threads = 1
-        left = [work for work in works if not work.read_at_once(threads)]
-        if left:
-            run(left, min(threads, sum(max(1, work.n_blocks) for work in left)))
-        return [work.result for work in works]
+        return [work.result if isinstance(work, ColumnWork) else work for work in works]
 
     def ready(self, segment: int, column: int, data: memoryview) -> ReadyChunk | None:
         """Return a chunk for repeated reads; see `ReadyDecoder`."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,16 @@ from ...kernels import tokens as kernels
 from .sinks import Regions
 from .tokenizer import Tokenizer
 
-__all__ = ["HEADER_BYTES", "TokenizedReader", "decode_tokenized"]
+__all__ = [
+    "HEADER_BYTES",
+    "TokenLayout",
+    "TokenizedReader",
+    "decode_tokenized",
+    "token_layout",
+    "too_large",
+    "wrong_boundaries",
+    "wrong_ids",
+]
 
 _HEADER = struct.Struct("<BBIIII")
 HEADER_BYTES = _HEADER.size
@@ -30,6 +39,121 @@ HEADER_BYTES = _HEADER.size
 _INT32_MAX = (1 << 31) - 1
 _REMAP, _BITS = 1, 2
 _POSITION, _SURPLUS, _BAD_ID, _TOO_LARGE, _ESCAPES, _WIDE = 1, 2, 3, 4, 5, -2
+
+
+class TokenLayout(NamedTuple):
+    """What the header of a stream says, checked.
+
+    Attributes
+    ----------
+    representation : {0, 1, 2}
+        Of ids: raw, remap, bits.
+    boundary : {0, 1, 2}
+        Of values: numbers of ids, offsets, zigzag differences of numbers.
+    n_values, n_ids, n_escapes, n_table : int
+    counts_start, ids_start, ids_stop : int
+        Where boundaries and ids begin in the stream, and escapes.
+    max_bytes : int
+    """
+
+    representation: int
+    boundary: int
+    n_values: int
+    n_ids: int
+    n_escapes: int
+    n_table: int
+    counts_start: int
+    ids_start: int
+    ids_stop: int
+    max_bytes: int
+
+    def id_width(self, table: NDArray[np.uint8]) -> int:
+        """Check the length of the id stream; return the bits of an id, 0 for remap.
+
+        Raises
+        ------
+        FormatError
+        """
+        there, n_ids = self.ids_stop - self.ids_start, self.n_ids
+        width = 16
+        if self.representation == _REMAP:
+            if there < n_ids:
+                raise FormatError(f"id stream of {there} bytes cannot hold {n_ids} ids")
+            return 0
+        if self.representation == _BITS:
+            width = int(table.view("<u2").max()).bit_length() if len(table) else 0
+        needed = -(-n_ids * width // 8)
+        if there != needed:
+            raise FormatError(f"id stream has {there} bytes, but {n_ids} ids of {width} bits need {needed}")
+        return width
+
+
+def token_layout(head: bytes, size: int, n_expected: int, max_bytes: int) -> TokenLayout:
+    """Read and check the header of a stream of `size` bytes; see `TokenizedReader`."""
+    if size < _HEADER.size:
+        raise FormatError(f"tokenized stream of {size} bytes is shorter than its header of {_HEADER.size}")
+    representation, boundary, n_values, n_ids, n_escapes, n_table = _HEADER.unpack(head[: _HEADER.size])
+    if representation > 2 or boundary > 2:
+        raise FormatError(
+            f"unknown layout of a tokenized stream: representation {representation}, boundary {boundary}"
+        )
+    if n_values != n_expected:
+        raise FormatError(f"tokenized stream has {n_values} values, expected {n_expected}")
+    counts_start = _HEADER.size + 2 * n_table
+    ids_start, ids_stop = counts_start + 4 * n_values, size - n_escapes
+    if ids_start > ids_stop:
+        raise FormatError(
+            f"tokenized stream of {size} bytes cannot hold {n_table} table entries, {n_values} values and "
+            f"{n_escapes} escape bytes"
+        )
+    if n_escapes > n_ids:
+        raise FormatError(f"{n_ids} ids cannot take {n_escapes} escape bytes of the tokenized stream")
+    max_bytes = min(max(max_bytes, 0), 1 << 48)
+    if n_escapes > max_bytes:
+        raise too_large(max_bytes)
+    return TokenLayout(
+        representation,
+        boundary,
+        n_values,
+        n_ids,
+        n_escapes,
+        n_table,
+        counts_start,
+        ids_start,
+        ids_stop,
+        max_bytes,
+    )
+
+
+def wrong_boundaries(code: int, n_ids: int) -> FormatError:
+    """Return the error for a code of `token_counts`."""
+    problem = (
+        f"do not add up to its {n_ids} ids",
+        "decrease, or are negative",
+        "leave ids before the first value",
+    )[code - 1]
+    return FormatError(f"boundaries of the tokenized stream {problem}")
+
+
+def wrong_ids(
+    code: int, reader: kernels.TokenReader, n_tokens: int, n_escapes: int, max_bytes: int
+) -> FormatError:
+    """Return the error for a code of ``TokenReader.feed``."""
+    if code == _BAD_ID:
+        return FormatError(
+            f"token id {reader.bad_id} is neither in the vocabulary of {n_tokens} tokens nor the escape id"
+        )
+    if code == _TOO_LARGE:
+        return too_large(max_bytes)
+    if code == _ESCAPES:
+        return FormatError(f"more ids take an escape byte than there are escape bytes ({n_escapes})")
+    problem = {_POSITION: "has a position outside its table", _SURPLUS: "goes on after its last id"}[code]
+    return FormatError(f"id stream {problem}")
+
+
+def too_large(max_bytes: int) -> FormatError:
+    """Return the error for values of more than `max_bytes`."""
+    return FormatError(f"tokenized values have more than {max_bytes} bytes together, the limit of this read")
 
 
 class TokenizedReader:
@@ -79,31 +203,11 @@ class TokenizedReader:
         offsets: Callable[[bool], NDArray[Any]],
         grown: tuple[kernels.GrownBytes, float] | None = None,
     ) -> None:
-        if size < _HEADER.size:
-            raise FormatError(
-                f"tokenized stream of {size} bytes is shorter than its header of {_HEADER.size}"
-            )
-        representation, boundary, n_values, n_ids, n_escapes, n_table = _HEADER.unpack(head[: _HEADER.size])
-        if representation > 2 or boundary > 2:
-            raise FormatError(
-                f"unknown layout of a tokenized stream: representation {representation}, boundary {boundary}"
-            )
-        if n_values != n_expected:
-            raise FormatError(f"tokenized stream has {n_values} values, expected {n_expected}")
-        table_end = _HEADER.size + 2 * n_table
-        self._ids_start = table_end + 4 * n_values
-        self._ids_stop = size - n_escapes
-        if self._ids_start > self._ids_stop:
-            raise FormatError(
-                f"tokenized stream of {size} bytes cannot hold {n_table} table entries, {n_values} values and "
-                f"{n_escapes} escape bytes"
-            )
-        self._max_bytes = min(max(max_bytes, 0), 1 << 48)
-        if n_escapes > n_ids:
-            raise FormatError(f"{n_ids} ids cannot take {n_escapes} escape bytes of the tokenized stream")
-        if n_escapes > self._max_bytes:
-            raise self._too_large()
-        self._representation, self._boundary = representation, boundary
+        self._layout = layout = token_layout(head, size, n_expected, max_bytes)
+        n_table, n_values = layout.n_table, layout.n_values
+        representation, n_ids, n_escapes = layout.representation, layout.n_ids, layout.n_escapes
+        self._ids_start, self._ids_stop = layout.ids_start, layout.ids_stop
+        self._max_bytes = layout.max_bytes
         self._n_ids, self._n_escapes = n_ids, n_escapes
         self._n_tokens = tokenizer.table.n_tokens
         self._first_token = tokenizer.token_bytes[0] if tokenizer.token_bytes else b""
@@ -111,7 +215,9 @@ class TokenizedReader:
         self.offsets = offsets(False)
         self._counts: NDArray[np.uint32] = self.offsets[1:].view(np.uint32)
         self._table = np.empty(2 * n_table if representation else 0, np.uint8)  # raw ids have no use for one
-        self._regions = Regions([(_HEADER.size, self._table), (table_end, self._counts.view(np.uint8))])
+        self._regions = Regions(
+            [(_HEADER.size, self._table), (layout.counts_start, self._counts.view(np.uint8))]
+        )
         self._alone = grown is None
         memory, ahead = (kernels.GrownBytes(), 1.0) if grown is None else grown
         self._skip = len(memory)
@@ -194,36 +300,16 @@ class TokenizedReader:
     def _begin(self) -> None:
         """Check boundaries and the length of the id stream, both of which are there now."""
         self._begun = True
-        width = self._check_ids()
-        code = kernels.token_counts(self._counts, self._boundary, self._n_ids)
+        width = self._layout.id_width(self._table)
+        code = kernels.token_counts(self._counts, self._layout.boundary, self._n_ids)
         if code:
-            problem = (
-                f"do not add up to its {self._n_ids} ids",
-                "decrease, or are negative",
-                "leave ids before the first value",
-            )[code - 1]
-            raise FormatError(f"boundaries of the tokenized stream {problem}")
-        self._zeros = self._representation == _BITS and width == 0
+            raise wrong_boundaries(code, self._n_ids)
+        self._zeros = self._layout.representation == _BITS and width == 0
         if self._zeros:
             if self._n_escapes:  # the escape id is never 0
                 raise FormatError(f"{self._n_escapes} escape bytes of the tokenized stream are left over")
             return
-        self._reader.begin(self.offsets, width if self._representation == _BITS else 0)
-
-    def _check_ids(self) -> int:
-        """Check that the id stream is as long as its ids need; return the width of one in bits, 0 for remap."""
-        there, n_ids = self._ids_stop - self._ids_start, self._n_ids
-        width = 16
-        if self._representation == _REMAP:
-            if there < n_ids:
-                raise FormatError(f"id stream of {there} bytes cannot hold {n_ids} ids")
-            return 0
-        if self._representation == _BITS:
-            width = int(self._table.view("<u2").max()).bit_length() if len(self._table) else 0
-        needed = -(-n_ids * width // 8)
-        if there != needed:
-            raise FormatError(f"id stream has {there} bytes, but {n_ids} ids of {width} bits need {needed}")
-        return width
+        self._reader.begin(self.offsets, width if self._layout.representation == _BITS else 0)
 
     def _make_zeros(self) -> None:
         """Make the values of ids of no bits: all are token 0, and there may be any number of them."""
@@ -243,22 +329,10 @@ class TokenizedReader:
         del self._counts
 
     def _refuse(self, code: int) -> None:
-        if code == _BAD_ID:
-            raise FormatError(
-                f"token id {self._reader.bad_id} is neither in the vocabulary of {self._n_tokens} tokens nor the "
-                "escape id"
-            )
-        if code == _TOO_LARGE:
-            raise self._too_large()
-        if code == _ESCAPES:
-            raise FormatError(f"more ids take an escape byte than there are escape bytes ({self._n_escapes})")
-        problem = {_POSITION: "has a position outside its table", _SURPLUS: "goes on after its last id"}[code]
-        raise FormatError(f"id stream {problem}")
+        raise wrong_ids(code, self._reader, self._n_tokens, self._n_escapes, self._max_bytes)
 
     def _too_large(self) -> FormatError:
-        return FormatError(
-            f"tokenized values have more than {self._max_bytes} bytes together, the limit of this read"
-        )
+        return too_large(self._max_bytes)
 
 
 def decode_tokenized(

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...kernels import decode as kernel
 from .chunk import Chunk, ChunkFacts, Place
 from .sinks import Regions, stream_prefix
+from .stream import Stream
 
 __all__ = ["Dictionary"]
 
@@ -71,15 +73,48 @@ class Dictionary:
         self.bounds = np.empty(n_entries + 1, np.uint32)
         self.area = np.empty(size - area + _PADDING, np.uint8)
         self._area_bytes = size - area
-        self._regions = Regions(
-            [
-                (begin, self._count),
-                (begin + _WORD, self.bounds[:-1].view(np.uint8)),
-                (area, self.area[: size - area]),
-            ]
-        )
+        self._parts = [
+            (begin, self._count),
+            (begin + _WORD, self.bounds[:-1].view(np.uint8)),
+            (area, self.area[: size - area]),
+        ]
+        self._regions = Regions(self._parts)
         self._kept: tuple[Any, int] | None = None
         self._complete = False
+
+    def fill(self, stream: Stream) -> None:
+        """Read and check the entries: instead of feeding blocks."""
+        for start, memory in self._parts:
+            stream.read_into(start, memory)
+        self.complete()
+
+    def indices(
+        self,
+        stream: Stream,
+        first: int,
+        out: NDArray[np.uint8],
+        entries: NDArray[np.uint8] | None = None,
+        item: int = _WORD,
+    ) -> None:
+        """Read the indices of values from `first` on, or what they mean.
+
+        Parameters
+        ----------
+        out : ndarray of uint8
+            Filled with uint32, or with entries of `item` bytes.
+        entries : ndarray of uint8, optional
+            Of `even_entries`.
+        """
+        n = len(out) // item
+        reader = kernel.PackedReader(self.width, self.n_entries, out, first * self.width % 8, entries, item)
+        if self.width == 0:
+            bad = reader.zeros()
+        else:
+            low, high = first * self.width // 8, ((first + n) * self.width + 7) // 8
+            bad = reader.feed(stream.read(_HEADER.size + low, _HEADER.size + high))
+        if bad >= 0:
+            self.refuse_index(first + bad)
+        self.check_number(reader.numbers, n)
 
     def order(self, starts: Sequence[int], first: int, stop: int) -> list[int]:
         """Return the blocks to feed, those with entries first, for values [first, stop)."""

@@ -8,6 +8,8 @@ by step and says what is wrong.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ...fields import Schema
@@ -74,8 +76,11 @@ class OpenedFile:
         self.closed = True
         self._file.close()
 
-    def settle(self) -> tuple[LocalFile, ShardMeta]:
-        """Return the file and what its header says; the file has the descriptor now. To be called once."""
+    def settle(self, schemas: dict[Any, Schema] | None = None) -> tuple[LocalFile, ShardMeta]:
+        """Return the file and what its header says; the file has the descriptor now. To be called once.
+
+        `schemas` is as in `reader.meta_of`.
+        """
         location = Location(self._spelling, self._path, self._path, None, self._path)
         requests, n_bytes, seconds = self._file.read
         size, mtime_ns, inode = self._file.state
@@ -90,7 +95,8 @@ class OpenedFile:
         file.adopt(self._file.take_descriptor())
         if self.closed:
             file.close()
-        return file, meta_of(self._spelling, size, OpenedFooter(_PROLOGUE, self._footer()), self._reading, {})
+        opened = OpenedFooter(_PROLOGUE, self._footer())
+        return file, meta_of(self._spelling, size, opened, self._reading, {} if schemas is None else schemas)
 
     def _footer(self) -> Footer:
         data, names, kinds, flags, _, chunks, places = self._file.parts()

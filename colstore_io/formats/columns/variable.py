@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,18 @@ if TYPE_CHECKING:
     from .dictionary import Dictionary
     from .sinks import Request
 
-__all__ = ["VariableValues", "dictionary_column", "entries_are_utf8", "offset_type", "variable_column"]
+__all__ = [
+    "INT32_MAX",
+    "VariableValues",
+    "arrow_dictionary",
+    "arrow_type",
+    "as_buffer",
+    "dictionary_column",
+    "entries_are_utf8",
+    "offset_type",
+    "refuse_text",
+    "variable_column",
+]
 
 
 INT32_MAX = (1 << 31) - 1
@@ -67,7 +78,7 @@ def variable_column(
     if text and not values.checked:
         bad = kernel.first_not_utf8(values.data, offsets)
         if bad >= 0:
-            _refuse_text(bad, values.data[offsets[bad] : offsets[bad + 1]].tobytes(), place)
+            refuse_text(bad, values.data[offsets[bad] : offsets[bad + 1]].tobytes(), place)
     null_count = facts.null_count if bitmap is not None else 0
     if request.room is not None:
         inverted = None if bitmap is None else np.bitwise_not(np.frombuffer(bitmap, np.uint8))
@@ -76,9 +87,9 @@ def variable_column(
     import pyarrow as pa
 
     array = pa.Array.from_buffers(
-        _arrow_type(text, wide=offsets.dtype.itemsize == 8),
+        arrow_type(text, wide=offsets.dtype.itemsize == 8),
         n_rows,
-        [_validity(bitmap), _buffer(offsets), _buffer(values.data)],
+        [_validity(bitmap), as_buffer(offsets), as_buffer(values.data)],
         null_count=null_count,
     )
     return DecodedColumn(array=_rows(array, request, n_rows))
@@ -110,29 +121,35 @@ def dictionary_column(
     """
     import pyarrow as pa
 
-    text = facts.type is Type.STRING and request.text
-    bounds, area = parts.bounds, parts.area
-    if text:
-        bad = entries_are_utf8(parts)
-        if bad >= 0:
-            _refuse_text(-1, area[bounds[bad] : bounds[bad + 1]].tobytes(), place)
-    wide = int(bounds[-1]) > INT32_MAX
-    dictionary = pa.Array.from_buffers(
-        _arrow_type(text, wide=wide),
-        len(bounds) - 1,
-        [None, _buffer(bounds.astype(np.int64) if wide else bounds), _buffer(area)],
-        null_count=0,
-    )
+    dictionary = arrow_dictionary(parts, text=facts.type is Type.STRING and request.text, place=place)
     n_rows = facts.n_rows
     null_count = 0
     if bitmap is not None:
         null_count = facts.null_count
         kernel.expand(indices.view(np.uint8), 4, bitmap)
     keys = pa.Array.from_buffers(
-        pa.int32(), n_rows, [_validity(bitmap), _buffer(indices.view(np.int32))], null_count=null_count
+        pa.int32(), n_rows, [_validity(bitmap), as_buffer(indices.view(np.int32))], null_count=null_count
     )
     return DecodedColumn(
         array=_rows(pa.DictionaryArray.from_arrays(keys, dictionary, safe=False), request, n_rows)
+    )
+
+
+def arrow_dictionary(parts: Dictionary, *, text: bool, place: Place) -> pa.Array:
+    """Return the entries of a dictionary as an Arrow array, which takes their memory over."""
+    import pyarrow as pa
+
+    bounds, area = parts.bounds, parts.area
+    if text:
+        bad = entries_are_utf8(parts)
+        if bad >= 0:
+            refuse_text(-1, area[bounds[bad] : bounds[bad + 1]].tobytes(), place)
+    wide = int(bounds[-1]) > INT32_MAX
+    return pa.Array.from_buffers(
+        arrow_type(text, wide=wide),
+        len(bounds) - 1,
+        [None, as_buffer(bounds.astype(np.int64) if wide else bounds), as_buffer(area)],
+        null_count=0,
     )
 
 
@@ -140,7 +157,8 @@ def _rows(array: pa.Array, request: Request, n_rows: int) -> pa.Array:
     return array if request.n_rows == n_rows else array.slice(request.start, request.n_rows)
 
 
-def _arrow_type(text: bool, *, wide: bool) -> pa.DataType:
+def arrow_type(text: bool, *, wide: bool) -> pa.DataType:
+    """Return the type of text or bytes, with offsets of 64 bits if `wide`."""
     import pyarrow as pa
 
     if text:
@@ -150,16 +168,18 @@ def _arrow_type(text: bool, *, wide: bool) -> pa.DataType:
 
 def _validity(bitmap: memoryview | None) -> pa.Buffer | None:
     """Return Arrow's bitmap (1 = a value) for one of the file (1 = null); both count bits from the lowest."""
-    return None if bitmap is None else _buffer(np.bitwise_not(np.frombuffer(bitmap, np.uint8)))
+    return None if bitmap is None else as_buffer(np.bitwise_not(np.frombuffer(bitmap, np.uint8)))
 
 
-def _buffer(values: NDArray[Any]) -> pa.Buffer:
+def as_buffer(values: NDArray[Any]) -> pa.Buffer:
+    """Return the memory of an array as an Arrow buffer."""
     import pyarrow as pa
 
     return pa.py_buffer(values.view(np.uint8) if values.size else np.empty(0, np.uint8))
 
 
-def _refuse_text(row: int, value: bytes, place: Place) -> None:
+def refuse_text(row: int, value: bytes, place: Place) -> NoReturn:
+    """Raise `FormatError` for text that is not UTF-8; `row` is -1 for an entry of a dictionary."""
     shown = repr(value if len(value) <= 40 else value[:40] + b"...")
     where = f"row {row}" if row >= 0 else "a dictionary entry"
     place.fail(

@@ -60,10 +60,29 @@ class _Tables:
         key = (header.layout, header.manifest.text)
         table = self._tables.get(key)
         if table is None:
-            table = self._tables[key] = _understand(header, path)
+            table = _kept_tables.get(key)
+            if table is None:
+                table = _understand(header, path)
+                _keep(key, table)
+            self._tables[key] = table
             for warning in table.reading.warnings:
                 warnings.warn(f"{path}: {warning}", RuntimeWarning, stacklevel=4)
         return table
+
+
+_KEPT_TABLES = 32
+_KEPT_TEXT = 16 << 10
+_kept_tables: dict[tuple[str, bytes], _Table] = {}
+"""Short manifests that were understood by earlier calls: a table is opened again and again. Emptied when it is full."""
+
+
+def _keep(key: tuple[str, bytes], table: _Table) -> None:
+    schema = table.reading.schema
+    if len(key[1]) > _KEPT_TEXT or schema.attrs or any(field.attrs for field in schema):
+        return  # attributes are mappings, which somebody might change
+    if len(_kept_tables) >= _KEPT_TABLES:
+        _kept_tables.clear()
+    _kept_tables[key] = table
 
 
 def _understand(header: Header, path: str) -> _Table:
