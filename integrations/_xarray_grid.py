@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from xarray.backends import BackendArray
 from xarray.backends.common import WritableCFDataStore, _decode_variable_name, ensure_dtype_not_object
 from xarray.coding import strings
-from xarray.conventions import _update_bounds_encoding, cf_encoder
+from xarray.conventions import cf_encoder
 from xarray.core import indexing
 
 from ._xarray_arguments import check_chunk, check_dtypes, check_packing
@@ -300,7 +300,7 @@ class ColstoreDataStore(WritableCFDataStore):
         asking = {name: v.copy(deep=False) for name, v in variables.items() if name not in own}
         for name, variable in asking.items():
             check_packing(variable, name)
-        _update_bounds_encoding(asking)  # while times are times
+        _count_bounds_alike(asking)
         encoded, attributes = cf_encoder(
             {name: checked_packing(variable, name) for name, variable in asking.items()}, attributes
         )
@@ -522,6 +522,16 @@ class ColstoreDataStore(WritableCFDataStore):
 def _attribute(value: Any) -> Any:
     """Return an attribute in a form that a manifest has: Python's bytes as NumPy's, which are equal to them."""
     return np.bytes_(value) if type(value) is bytes else value
+
+
+def _count_bounds_alike(variables: Mapping[Any, xr.Variable]) -> None:
+    """Give bounds of times the units of these, as xarray does while times are times; `checked_packing` counts them."""
+    for variable in variables.values():
+        name, units = variable.attrs.get("bounds"), variable.encoding.get("units")
+        if isinstance(name, str) and name in variables and isinstance(units, str) and "since" in units:
+            for key in ("units", "calendar"):
+                if key in variable.encoding:
+                    variables[name].encoding.setdefault(key, variable.encoding[key])
 
 
 def _is_dask(data: Any) -> bool:

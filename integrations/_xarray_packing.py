@@ -113,13 +113,17 @@ def checked_packing(variable: xr.Variable, name: Any) -> xr.Variable:
         names the variable, the first such value, and its place.
     """
     wanted = variable.encoding.get("dtype")
-    is_time = variable.dtype.kind in "mM" or holds_dates(variable)
-    if wanted is None or not (is_time or variable.dtype.kind in "iuf"):
+    if wanted is None or variable.dtype.kind not in "iufmMO":
         return variable
     dtype = np.dtype(wanted)
+    if dtype.kind not in "iuf":
+        return variable
+    is_time = variable.dtype.kind in "mM" or holds_dates(variable)
+    if not is_time and variable.dtype.kind == "O":
+        return variable
     encoding = {key: variable.encoding[key] for key in _PACKING if variable.encoding.get(key) is not None}
     is_scaled = "scale_factor" in encoding or "add_offset" in encoding
-    if dtype.kind not in "iuf" or (dtype == variable.dtype and not is_scaled):
+    if dtype == variable.dtype and not is_scaled:
         return variable
     if dtype.kind == "f" and (dtype.itemsize >= 8 or (is_time and dtype.itemsize > 2)):
         return variable  # nothing is beyond it

@@ -324,3 +324,17 @@ def test_bounds_are_counted_like_their_times(tmp_path, chunks):
         assert raw["edges"].values.tolist() == [[0, 0], [31, 31]]
     with xr.open_dataset(tmp_path / "a", engine="colstore") as back:
         np.testing.assert_array_equal(back["x"].values, TIMES[:2])
+
+
+def test_text_in_dask_blocks_is_not_computed_by_the_check(chunks):
+    pytest.importorskip("cftime")
+    import dask.array as da
+
+    from colstore_io.integrations._xarray_packing import checked_packing
+
+    def refused(block):
+        raise AssertionError("computed")
+
+    lazy = da.zeros(4, chunks=2).map_blocks(refused, dtype=object, meta=np.empty(0, object))
+    for encoding in ({}, {"dtype": str}):
+        assert checked_packing(xr.Variable("x", lazy, {}, encoding), "t")._data is lazy
