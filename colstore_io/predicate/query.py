@@ -315,9 +315,10 @@ class _Parser:
         end = len(self._encoded[: node.end_col_offset].decode("utf-8", "surrogatepass"))
         written = " ".join(self._text[self._position(node) + self._offset : end + self._offset].split())
         what = _REFUSED.get(type(node), "an expression")
+        shown = written if len(written) <= 60 else written[:57] + "..."
         raise self._error_at(
             node,
-            f"{what} is not supported: {written if len(written) <= 60 else written[:57] + '...'}; a query is made of "
+            f"unsupported expression element, {what} is not supported: {shown}; a query is made of "
             "columns, constants, arithmetic, comparisons, 'in', 'and', 'or' and 'not'. Compute other values before and "
             "pass them in params=, or use where() with col(), which takes NumPy's functions",
         )
