@@ -145,7 +145,8 @@ class TableOps:
             if isinstance(columns, (list, tuple)) and all(isinstance(name, str) for name in columns):
                 return TableView(self._holder, self._pick(columns), self._narrow(rows))
             raise IndexError(
-                f"columns are named by a string or a list of strings, got {type(columns).__name__}"
+                f"columns are named by a string or a list of strings, got {type(columns).__name__}; a key of two is "
+                "(rows, columns)"
             )
         if _is_names(key, (list,)):
             return TableView(self._holder, self._pick(key), self._rows)
@@ -197,7 +198,8 @@ class TableOps:
         """
         if not predicates.is_expression(predicate):
             raise TypeError(
-                f"where() takes a col() expression, got {type(predicate).__name__}; use query() for text"
+                f"where() takes a col() expression, got {type(predicate).__name__}; use query() for text, and "
+                "table[mask] for a mask"
             )
         return TableView(self._holder, self._positions, self._narrow(predicate))
 

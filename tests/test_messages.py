@@ -146,3 +146,29 @@ def test_home_directory_is_the_same_for_reading_and_writing(tmp_path, monkeypatc
     assert [path.name for path in tmp_path.iterdir()] == [f"a{suffix}"]
     with cs.open(f"~/a{suffix}") as opened:
         assert len(opened) == 1
+
+
+@pytest.mark.parametrize("suffix", [".cstore", ".abcd"])
+def test_array_of_pandas_is_stored_like_the_series_around_it(tmp_path, suffix):
+    pd = pytest.importorskip("pandas")
+    cs.store({"x": pd.array([2**60 + 1, None], dtype="Int64")}, tmp_path / f"a{suffix}")
+    with cs.open(tmp_path / f"a{suffix}") as opened:
+        assert opened["x"].array().to_pylist() == [2**60 + 1, None]
+        assert opened["x"].isin([2**60 + 1, 0.5]).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("suffix", [".cstore", ".abcd"])
+def test_fraction_is_in_no_column_of_integers(tmp_path, suffix):
+    pd = pytest.importorskip("pandas")
+    cs.store({"x": pd.array([1, None, 2], dtype="Int64")}, tmp_path / f"a{suffix}")
+    with cs.open(tmp_path / f"a{suffix}") as opened:
+        assert opened["x"].isin([1.5, 2.0, np.inf]).tolist() == [False, False, True]
+        with pytest.raises(TypeError, match=r"'x' of type int64 takes values of this type, got 'a'"):
+            opened["x"].isin([1, "a"])
+
+
+def test_refused_selections_say_what_else_there_is(table):
+    with pytest.raises(TypeError, match=r"got ndarray; use query\(\) for text, and table\[mask\] for a mask"):
+        table.where(np.ones(5, bool))
+    with pytest.raises(IndexError, match=r"got int; a key of two is \(rows, columns\)"):
+        table["x", 3]

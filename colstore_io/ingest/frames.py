@@ -17,7 +17,7 @@ from ..arguments import loaded_module
 from .arrow import TextTarget, storable_categories
 from .columns import Column, arrow_column, column_of, object_column, storable
 
-__all__ = ["frame_columns", "is_frame", "is_pandas", "pandas_column"]
+__all__ = ["frame_columns", "is_frame", "is_pandas", "is_pandas_column", "pandas_column"]
 
 
 def is_frame(data: Any) -> bool:
@@ -30,6 +30,14 @@ def is_pandas(data: Any) -> bool:
     """Tell whether `data` is a DataFrame, Series or Index, without importing pandas."""
     pandas = loaded_module("pandas")
     return pandas is not None and isinstance(data, (pandas.DataFrame, pandas.Series, pandas.Index))
+
+
+def is_pandas_column(data: Any) -> bool:
+    """Tell whether `data` is a Series, an Index, or an array of pandas without either around it."""
+    pandas = loaded_module("pandas")
+    return pandas is not None and isinstance(
+        data, (pandas.Series, pandas.Index, pandas.api.extensions.ExtensionArray)
+    )
 
 
 def frame_columns(frame: Any) -> list[tuple[str, Any]]:

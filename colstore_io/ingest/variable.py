@@ -24,7 +24,7 @@ from . import _is_empty_frame, _open_stream, _Source, _sources, is_stream
 from .arrow import TextTarget, arrow_type_error
 from .columns import _arrow_array, _kind_of, column_of
 from .fit import check_names
-from .frames import is_pandas
+from .frames import is_pandas_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -205,7 +205,7 @@ def _column(source: _Source) -> tuple[ColumnData, Field]:
 
     if isinstance(data, (pa.Array, pa.ChunkedArray)):
         return _from_arrow(name, data)
-    if is_pandas(data):
+    if is_pandas_column(data):
         return _from_pandas(name, data)
     if isinstance(data, (list, tuple)):
         return _from_sequence(name, data)
