@@ -278,7 +278,9 @@ def may_be_grid(path: Any, filesystem: Any = None) -> bool:
         return True
     if filesystem is not None or "://" in text or "::" in text:
         return not any(magic in text for magic in "*?[")
-    return os.path.isdir(text)  # whether a manifest is in it is seen by who reads the newest
+    return os.path.isdir(
+        os.path.expanduser(text)
+    )  # whether a manifest is in it is seen by who reads the newest
 
 
 def container_at(
