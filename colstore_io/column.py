@@ -199,7 +199,7 @@ class ColumnView(ColumnShortcut, NDArrayOperatorsMixin):
         rows = self._resolved(source)
         if not copy:
             if out is not None:
-                raise ValueError("out= and copy=False exclude each other")
+                raise ValueError("out= and copy=False exclude each other; leave one of them out")
             return view_without_copy(source, rows, self._part)
         position, validity = self._part
         if out is not None and source.schema.fields[position].variable:
@@ -219,7 +219,8 @@ class ColumnView(ColumnShortcut, NDArrayOperatorsMixin):
             view: NDArray[Any] = self.array(copy=False)
             if dtype is not None and np.dtype(dtype) != view.dtype:
                 raise ValueError(
-                    f"casting {view.dtype} to {np.dtype(dtype)} requires a copy; it is not possible without copying"
+                    f"casting {view.dtype} to {np.dtype(dtype)} requires a copy; it is not possible without copying: "
+                    "leave out copy=False"
                 )
             return view
         values = self.array()
@@ -261,10 +262,17 @@ class ColumnView(ColumnShortcut, NDArrayOperatorsMixin):
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        members = list(wanted)
+        if pa.types.is_integer(data.type):
+            # Arrow cuts 1.5 to 1, which would then be found.
+            members = [v for v in members if not isinstance(v, (float, np.floating)) or v.is_integer()]
+        refused = (pa.ArrowNotImplementedError, pa.ArrowInvalid, TypeError, OverflowError)
         try:
-            found = pc.is_in(data, value_set=pa.array(list(wanted), data.type))
-        except (pa.ArrowNotImplementedError, pa.ArrowInvalid, TypeError) as error:
-            raise TypeError(f"isin() of column {self.column!r} of type {data.type}: {error}") from None
+            found = pc.is_in(data, value_set=pa.array(members, data.type))
+        except refused as error:
+            other = [value for value in members if not _fits(value, data.type, refused)]
+            why = f"takes values of this type, got {other[0]!r:.60}" if other else str(error)
+            raise TypeError(f"isin() of column {self.column!r} of type {data.type} {why}") from None
         return np.asarray(pc.fill_null(found, False).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -396,3 +404,14 @@ class ColumnView(ColumnShortcut, NDArrayOperatorsMixin):
 
     def _repr_html_(self) -> str | None:
         return html_of(self, self._rows)
+
+
+def _fits(value: Any, kind: Any, refused: tuple[type[Exception], ...]) -> bool:
+    """Whether a value can be among those of an Arrow type."""
+    import pyarrow as pa
+
+    try:
+        pa.scalar(value, kind)
+    except refused:
+        return False
+    return True

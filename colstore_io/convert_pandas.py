@@ -79,7 +79,7 @@ def frame(
     if dtype_backend not in (None, "numpy_nullable", "pyarrow"):
         raise ValueError(f"dtype_backend must be 'numpy_nullable', 'pyarrow' or None, got {dtype_backend!r}")
     if len(set(names)) != len(names):
-        raise ValueError(f"a frame cannot repeat a column: {list(names)}")
+        raise ValueError(f"a frame cannot repeat a column, got {list(names)}; select each column once")
     built: dict[str, Any] = {}
     for name, field, data in zip(names, fields, columns, strict=True):
         as_category = categories if isinstance(categories, bool) else name in categories

@@ -190,10 +190,10 @@ class _Ascending(_Picked):
     def take(self, piece: Piece) -> Take | None:
         first, stop = piece.rows
         origin = int(self._row_start[piece.segment]) + first
-        rows = np.subtract(self._positions[piece.place], origin, dtype=np.int64)
-        if rows[0] != 0 or rows[-1] != stop - first - 1:
+        rows = self._positions[piece.place]
+        if rows[0] != origin or rows[-1] - origin != stop - first - 1:
             raise _changed()
-        return Take(first, rows=rows)
+        return Take(first, rows=rows, base=origin)
 
 
 class _Strided(_Picked):
@@ -298,9 +298,8 @@ class _Scattered(_Picked):
     def take(self, piece: Piece) -> Take | None:
         if self._ordered is not None:
             origin = int(self._row_start[piece.segment]) + piece.rows[0]
-            return Take(
-                piece.rows[0], rows=self._ordered[piece.place] - origin, places=self._order[piece.place]
-            )
+            rows, places = self._ordered[piece.place], self._order[piece.place]
+            return Take(piece.rows[0], rows=rows, places=places, base=origin)
         column = self._column[piece.number]
         runs = [
             self._order[k * self._size + begin : k * self._size + end]

@@ -33,6 +33,8 @@ class Take:
         Ascending, not negative; a row may be wanted more than once. 32 bits where they reach are half the memory.
     mask : ndarray of bool, optional
         Instead of `rows`.
+    base : int, optional
+        What `rows` say for row `start`: rows of a whole dataset need not be copied to count from a segment.
     places : ndarray of integers, optional
         Where in the target each wanted row goes, in the order of the rows. Default: one after the other from 0.
 
@@ -44,7 +46,7 @@ class Take:
         How many rows are wanted, repeats counted.
     """
 
-    __slots__ = ("_before", "_mask", "_places", "_rows", "count", "start", "stop")
+    __slots__ = ("_base", "_before", "_mask", "_places", "_rows", "count", "start", "stop")
 
     def __init__(
         self,
@@ -53,13 +55,14 @@ class Take:
         rows: NDArray[np.integer[Any]] | None = None,
         mask: NDArray[np.bool_] | None = None,
         places: NDArray[np.integer[Any]] | None = None,
+        base: int = 0,
     ) -> None:
-        self.start = start
+        self.start, self._base = start, base
         self._rows, self._mask, self._places = rows, mask, places
         self._before: NDArray[np.int64] | None = None
         if rows is not None:
             self.count = len(rows)
-            self.stop = start + (int(rows[-1]) + 1 if len(rows) else 0)
+            self.stop = start + (int(rows[-1]) - base + 1 if len(rows) else 0)
             return
         if mask is None:
             raise TypeError("Take wants rows or a mask")
@@ -85,7 +88,9 @@ class Take:
         """Return which of `rows` lie in [low, high)."""
         assert self._rows is not None
         # Bounds of another type would have all rows converted.
-        begin, end = np.searchsorted(self._rows, np.array([low, high], self._rows.dtype))
+        begin, end = np.searchsorted(
+            self._rows, np.array([low + self._base, high + self._base], self._rows.dtype)
+        )
         return int(begin), int(end)
 
     def wants(self, first: int, stop: int) -> bool:
@@ -119,7 +124,9 @@ class Take:
     def _source(self, first: int, stop: int, begin: int, end: int) -> NDArray[Any]:
         """Return where in a window of the rows [first, stop) the wanted rows number [begin, end) are."""
         if self._rows is not None:
-            positions: NDArray[Any] = np.subtract(self._rows[begin:end], first - self.start, dtype=np.int64)
+            positions: NDArray[Any] = np.subtract(
+                self._rows[begin:end], first - self.start + self._base, dtype=np.int64
+            )
             return positions
         assert self._mask is not None
         low, high = max(first, self.start), min(stop, self.stop)
@@ -177,14 +184,22 @@ class Take:
         first, last = self.start // size, -(-self.stop // size)
         if self.count == 0:
             return []
-        if self._rows is not None and self.count < last - first:
-            found: list[int] = np.unique((self._rows + self.start) // size).tolist()
+        if self._rows is not None:
+            edges = np.maximum(np.arange(first, last + 1) * size - self.start, 0) + self._base
+            if (
+                edges[-1] <= np.iinfo(self._rows.dtype).max
+            ):  # bounds of another type would have all rows converted
+                edges = edges.astype(self._rows.dtype)
+            bounds = np.searchsorted(self._rows, edges)
+            found: list[int] = (np.flatnonzero(np.diff(bounds)) + first).tolist()
             return found
         return [window for window in range(first, last) if self.wants(window * size, (window + 1) * size)]
 
     def row(self, number: int) -> int:
         """Return the row of the segment that is wanted as number `number`."""
-        return self.start + int(self.positions()[number])
+        return self.start + (
+            int(self.positions()[number]) if self._rows is None else int(self._rows[number]) - self._base
+        )
 
     @property
     def mask(self) -> NDArray[np.bool_] | None:
@@ -194,7 +209,7 @@ class Take:
     def positions(self) -> NDArray[np.integer[Any]]:
         """Return the wanted rows, counted from `start`, ascending; not to be written to."""
         if self._rows is not None:
-            return self._rows
+            return self._rows - self._base if self._base else self._rows
         assert self._mask is not None
         return np.flatnonzero(self._mask)
 
@@ -220,6 +235,7 @@ class Run(Take):
 
     def __init__(self, start: int, stop: int) -> None:
         self.start, self.stop, self.count = start, stop, stop - start
+        self._base = 0
         self._rows = self._mask = self._places = self._before = None
 
     def _span(self, first: int, stop: int) -> tuple[int, int]:

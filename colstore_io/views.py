@@ -145,7 +145,8 @@ class TableOps:
             if isinstance(columns, (list, tuple)) and all(isinstance(name, str) for name in columns):
                 return TableView(self._holder, self._pick(columns), self._narrow(rows))
             raise IndexError(
-                f"columns are named by a string or a list of strings, got {type(columns).__name__}"
+                f"columns are named by a string or a list of strings, got {type(columns).__name__}; a key of two is "
+                "(rows, columns)"
             )
         if _is_names(key, (list,)):
             return TableView(self._holder, self._pick(key), self._rows)
@@ -176,7 +177,7 @@ class TableOps:
                 f"select() takes names one by one: select({', '.join(map(repr, names[0]))}), or table[names]"
             )
         if not names:
-            raise ValueError("select() needs at least one column name")
+            raise ValueError("select() needs at least one column name; drop() leaves columns out")
         check_column_names("names", names)
         if len(set(names)) != len(names):
             raise ValueError(f"Duplicate column names in select(): {list(names)}")
@@ -197,7 +198,8 @@ class TableOps:
         """
         if not predicates.is_expression(predicate):
             raise TypeError(
-                f"where() takes a col() expression, got {type(predicate).__name__}; use query() for text"
+                f"where() takes a col() expression, got {type(predicate).__name__}; use query() for text, and "
+                "table[mask] for a mask"
             )
         return TableView(self._holder, self._positions, self._narrow(predicate))
 
@@ -320,7 +322,7 @@ class TableOps:
         """Return the selection as one packed structured array; item size = sum of the columns' item sizes."""
         names = self.columns
         if len(set(names)) != len(names):
-            raise ValueError(f"a record array cannot repeat a field: {names}")
+            raise ValueError(f"a record array cannot repeat a field, got {names}; select each column once")
         if "" in names:
             raise KeyError("a record array cannot have a field with an empty name; select the other columns")
         for field in self._fields():
@@ -349,7 +351,7 @@ class TableOps:
         """
         names = self.columns
         if len(set(names)) != len(names):
-            raise ValueError(f"a frame cannot repeat a column: {names}")
+            raise ValueError(f"a frame cannot repeat a column, got {names}; select each column once")
         source, rows = self._holder.readable_source(), self._resolved()
         chosen = () if isinstance(categories, bool) else check_column_names("categories", categories)
         for name in chosen:
@@ -370,7 +372,7 @@ class TableOps:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
-            raise ValueError("a table cannot become an array without copying")
+            raise ValueError("a table cannot become an array without copying; leave out copy=False")
         records = self.recarray()
         return records if dtype is None else records.astype(dtype)
 

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from xarray.coding import times
 
 from colstore_io.errors import ColumnNotFoundError
+
+from ._xarray_values import first_object, holds_dates
 
 __all__ = [
     "check_append_dim",
@@ -32,8 +35,8 @@ def check_append_dim(dim: Any, dataset: xr.Dataset) -> None:
         raise ValueError(f"append_dim={dim!r} is no dimension of the dataset, which has {list(dataset.dims)}")
 
 
-def checked_chunks(chunks: Any, dataset: xr.Dataset) -> dict[str, Any]:
-    """Return the argument ``chunks`` by name of the dimension.
+def checked_chunks(chunks: Any, dims: Iterable[Hashable]) -> dict[str, Any]:
+    """Return the argument ``chunks`` by name of the dimension, one of `dims`.
 
     Raises
     ------
@@ -46,11 +49,10 @@ def checked_chunks(chunks: Any, dataset: xr.Dataset) -> dict[str, Any]:
         return {}
     if not isinstance(chunks, Mapping):
         raise TypeError(f"chunks must be a mapping of dimensions to chunk lengths, got {chunks!r}")
+    known = list(dims)
     for dim, chunk in chunks.items():
-        if dim not in dataset.dims:
-            raise ValueError(
-                f"chunks names {dim!r}, which is no dimension of the dataset {list(dataset.dims)}"
-            )
+        if dim not in known:
+            raise ValueError(f"chunks names {dim!r}, which is no dimension of the dataset {known}")
         check_chunk(chunk, f"chunks[{dim!r}]")
     return {str(dim): chunk for dim, chunk in chunks.items()}
 
@@ -133,16 +135,31 @@ def _check_all_chunks(chunks: Any, what: str, variable: xr.Variable) -> None:
 
 
 def check_dtypes(variables: Iterable[tuple[Any, xr.Variable]]) -> None:
-    """Raise `TypeError` naming the variable if one has a dtype of pandas, which xarray cannot encode."""
+    """Raise `TypeError` naming the variable if one has a dtype of pandas, or lists, which xarray cannot encode."""
     for name, variable in variables:
         if not isinstance(variable.dtype, np.dtype):
             raise TypeError(
-                f"variable {name!r} has the pandas dtype {variable.dtype}, which cannot be stored; convert it to a "
-                "dtype of NumPy first, to text for example by astype(str)"
+                f"variable {name!r} has the pandas dtype {variable.dtype}, which cannot be stored; "
+                + _advice(str(variable.dtype))
             )
+        if variable.dtype.kind == "O" and variable.size and not hasattr(variable._data, "dask"):
+            first = first_object(variable)
+            if isinstance(first, (list, tuple, dict, set, np.ndarray)):
+                raise TypeError(
+                    f"variable {name!r} holds Python objects ({type(first).__name__}), which cannot be stored; use "
+                    "text, bytes, numbers or times, and another dimension for what is in a list"
+                )
 
 
-def check_packing(encoding: Mapping[str, Any], name: Any) -> None:
+def _advice(dtype: str) -> str:
+    if dtype.startswith("datetime64"):
+        return "bring it to UTC and drop its zone first: .dt.tz_convert('UTC').dt.tz_localize(None) in pandas"
+    if dtype.startswith(("Int", "UInt", "Float", "boolean")):
+        return "convert it first, missing values to NaN, by astype(float)"
+    return "convert it first, to text for example by astype(str)"
+
+
+def check_packing(variable: xr.Variable, name: Any) -> None:
     """Raise unless the encoding of a variable can be one: its dtype, its scale and its units.
 
     Raises
@@ -150,8 +167,9 @@ def check_packing(encoding: Mapping[str, Any], name: Any) -> None:
     TypeError
         If a part is of another kind than xarray's encoder takes.
     ValueError
-        If a scale is zero, or a number not finite.
+        If a scale is zero, a number not finite, or units or a calendar are unknown.
     """
+    encoding = variable.encoding
     what = f"encoding of variable {name!r}:"
     wanted = encoding.get("dtype")
     try:
@@ -177,7 +195,39 @@ def check_packing(encoding: Mapping[str, Any], name: Any) -> None:
             key == "_FillValue" or not isinstance(value, (list, tuple))
         ):
             raise TypeError(f"{what} {key} must be one value, got {value!r:.60}")
+        if isinstance(value, (str, bytes)) and variable.dtype.kind in "biufcmM":
+            raise TypeError(
+                f"{what} {key} must be a number, as its values are {variable.dtype}, got {value!r:.60}"
+            )
     for key in ("units", "calendar"):
         value = encoding.get(key)
         if value is not None and not isinstance(value, str):
             raise TypeError(f"{what} {key} must be text, got {value!r:.60}")
+    _check_units(variable, what)
+
+
+def _check_units(variable: xr.Variable, what: str) -> None:
+    """Raise `ValueError` if units or calendar of times and durations are unknown: Dask's tasks would find out late."""
+    units, calendar = variable.encoding.get("units"), variable.encoding.get("calendar")
+    is_span = variable.dtype.kind == "m"
+    if (units is None and calendar is None) or not (
+        is_span or variable.dtype.kind == "M" or holds_dates(variable)
+    ):
+        return
+    wanted = np.dtype(np.float64)
+    try:
+        if is_span:
+            if units is not None:
+                times.encode_cf_timedelta(np.array([1], "m8[s]"), units, wanted)
+            return
+        one = np.array(["2000-01-01"], "M8[s]")
+        since = units if units is not None else "days since 2000-01-01"
+        times.encode_cf_datetime(one, since, calendar, wanted)
+    except (KeyError, ValueError, OverflowError) as exc:
+        why = f"unknown unit {exc}" if isinstance(exc, KeyError) else str(exc)
+        example = "'hours'" if is_span else "'hours since 2000-01-01'"
+        given = f"units {units!r}" + ("" if calendar is None else f" and calendar {calendar!r}")
+        raise ValueError(
+            f"{what} {given} cannot be used: {why}; write for example {example}"
+            + ("" if is_span else ", with a calendar of CF such as 'standard' or 'noleap'")
+        ) from None

@@ -296,16 +296,13 @@ class ColstoreDataStore(WritableCFDataStore):
 
     def encode(self, variables: Any, attributes: Any) -> Any:
         check_dtypes(variables.items())
-        for name, variable in variables.items():
-            check_packing(variable.encoding, name)
         own = {name for name, variable in variables.items() if _is_native(variable)}
+        asking = {name: v.copy(deep=False) for name, v in variables.items() if name not in own}
+        for name, variable in asking.items():
+            check_packing(variable, name)
+        _count_bounds_alike(asking)
         encoded, attributes = cf_encoder(
-            {
-                name: checked_packing(variable, name)
-                for name, variable in variables.items()
-                if name not in own
-            },
-            attributes,
+            {name: checked_packing(variable, name) for name, variable in asking.items()}, attributes
         )
         result = {}
         for name, variable in variables.items():
@@ -350,7 +347,8 @@ class ColstoreDataStore(WritableCFDataStore):
             if unknown:
                 raise ValueError(
                     f"unexpected encoding parameters for variable {name!r}: {sorted(unknown)}; valid ones are "
-                    f"{sorted(_OWN_ENCODING)}"
+                    f"{sorted(_OWN_ENCODING)}, and those of CF: units, calendar, scale_factor, add_offset, "
+                    "missing_value. Chunks are not compressed"
                 )
         spec = self._spec(name, variable, check_encoding)
         old = writer.existing.variables.get(name)
@@ -526,6 +524,16 @@ def _attribute(value: Any) -> Any:
     return np.bytes_(value) if type(value) is bytes else value
 
 
+def _count_bounds_alike(variables: Mapping[Any, xr.Variable]) -> None:
+    """Give bounds of times the units of these, as xarray does while times are times; `checked_packing` counts them."""
+    for variable in variables.values():
+        name, units = variable.attrs.get("bounds"), variable.encoding.get("units")
+        if isinstance(name, str) and name in variables and isinstance(units, str) and "since" in units:
+            for key in ("units", "calendar"):
+                if key in variable.encoding:
+                    variables[name].encoding.setdefault(key, variable.encoding[key])
+
+
 def _is_dask(data: Any) -> bool:
     return hasattr(data, "dask") and hasattr(data, "chunks")
 
@@ -573,9 +581,10 @@ def _typed(variable: xr.Variable, name: Any) -> xr.Variable:
         return ensure_dtype_not_object(variable, name=name)
     except ValueError:
         found = ", ".join(sorted(own.__name__ for own in types))
+        zoned = "; bring times to UTC and drop their zone first" if "Timestamp" in found else ""
         raise TypeError(
             f"variable {name!r} holds Python objects ({found}), which cannot be stored; use text, bytes, numbers "
-            "or times, one type for all values"
+            f"or times, one type for all values{zoned}"
         ) from None
 
 
@@ -591,7 +600,14 @@ def _stored_kind(name: str, dtype: np.dtype[Any]) -> tuple[Any, np.dtype[Any]]:
     if dtype.kind == "c" and dtype.itemsize in (8, 16):
         return "complex", dtype
     if dtype.kind not in STORABLE_KINDS or (dtype.kind == "f" and dtype.itemsize > 8):
-        raise TypeError(f"variable {name!r} has dtype {dtype}, which cannot be stored")
+        advice = (
+            "cast it to float64"
+            if dtype.kind == "f"
+            else "store each of its fields as a variable"
+            if dtype.kind == "V"
+            else "cast it to text, numbers or times"
+        )
+        raise TypeError(f"variable {name!r} has dtype {dtype}, which cannot be stored; {advice}")
     if dtype.itemsize == 0:
         dtype = np.dtype(f"{dtype.kind}1")
     return "plain", np.dtype(dtype.str)  # without metadata

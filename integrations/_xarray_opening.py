@@ -68,11 +68,14 @@ def open_store(store: ColstoreDataStore, *, drop_variables: Any = None, **decode
 def check_attributes(name: Any, attrs: Mapping[str, Any], path: Any) -> None:
     """Raise `FormatError` if an attribute that stands for values cannot: xarray would fail on it in its own words."""
     for key in PACKING.intersection(attrs) if attrs else ():
-        if not may_stand_for_values(attrs[key]):
+        value = attrs[key]
+        text = key in ("scale_factor", "add_offset") and isinstance(value, (str, bytes))
+        if text or not may_stand_for_values(value):
             from colstore_io.errors import FormatError
 
+            kind = "number" if text else "number or text"
             raise FormatError(
-                f"variable {name!r} has an attribute {key!r} that is no number or text: {attrs[key]!r:.60}. "
+                f"variable {name!r} has an attribute {key!r} that is no {kind}: {value!r:.60}. "
                 "mask_and_scale=False opens it undecoded",
                 path=str(path),
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ __all__ = [
     "PACKING",
     "all_missing",
     "as_characters",
+    "first_object",
+    "holds_dates",
     "is_character_array",
     "is_null",
     "may_stand_for_values",
@@ -63,6 +66,20 @@ def of_any_length(dtype: np.dtype[Any]) -> type | None:
     """Return `str` or `bytes` for the dtype of text or bytes of any length, None for any other."""
     wanted = strings.check_vlen_dtype(dtype)
     return wanted if wanted in (str, bytes) else None
+
+
+def holds_dates(variable: xr.Variable) -> bool:
+    """Whether objects are dates of `cftime`; xarray tells by the first, too."""
+    cftime = sys.modules.get("cftime")  # dates cannot exist without it
+    if cftime is None or variable.dtype.kind != "O" or not variable.size:
+        return False
+    return isinstance(first_object(variable), cftime.datetime)
+
+
+def first_object(variable: xr.Variable) -> Any:
+    """Return the first value of an array of objects that has one; of Dask arrays it is computed."""
+    first: Any = np.asarray(variable[(0,) * variable.ndim].data)
+    return first.item() if first.ndim == 0 else first  # a list in the array
 
 
 def all_missing(variable: xr.Variable) -> bool:

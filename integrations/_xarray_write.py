@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from colstore_io.grid.layout import Axis
     from colstore_io.storage import Location
 
-__all__ = ["to_colstore"]
+__all__ = ["to_colstore", "tree_to_colstore"]
 
 _KEPT_ENCODING = (
     "dtype",
@@ -58,9 +58,87 @@ def to_colstore(
     filesystem: Any,
 ) -> Any:
     """Write `dataset`; see `ColstoreAccessor.to_colstore`."""
+    options = {"storage_options": storage_options, "filesystem": filesystem}
+    store = _dumped(dataset, path, mode, append_dim, region, encoding, unlimited_dims, chunks, group, options)
+    return _finished([store], compute=compute)
+
+
+def tree_to_colstore(
+    tree: xr.DataTree,
+    path: Any,
+    *,
+    mode: str,
+    encoding: Mapping[Any, Any] | None,
+    unlimited_dims: Mapping[Any, Any] | None,
+    compute: bool,
+    chunks: Mapping[Any, Any] | None,
+    group: str | None,
+    write_inherited_coords: bool,
+    storage_options: Mapping[str, Any] | None,
+    filesystem: Any,
+) -> Any:
+    """Write all groups of `tree`, published as one generation; see `ColstoreTreeAccessor.to_colstore`."""
+    from colstore_io.grid.parsing import group_path
+
+    if mode not in ("w", "w-", "a"):
+        raise ValueError(
+            f"mode of a tree must be 'w', 'w-' or 'a', got {mode!r}; change values group by group"
+        )
+    nodes = {("/" if node is tree else "/" + node.relative_to(tree)): node for node in tree.subtree}
+    encodings = _by_group("encoding", encoding, nodes)
+    unlimited = _by_group("unlimited_dims", unlimited_dims, nodes)
+    options = {"storage_options": storage_options, "filesystem": filesystem}
+    top = group_path(group)
+    stores = []
+    cuts = checked_chunks(chunks, {dim for node in nodes.values() for dim in node.dims})
+    for (
+        name,
+        node,
+    ) in nodes.items():  # what is above comes first: to replace a group is to replace those below
+        dataset = node.to_dataset(inherit=write_inherited_coords or node is tree)
+        own = {dim: chunk for dim, chunk in cuts.items() if dim in dataset.dims}
+        where = group_path(top.rstrip("/") + name)
+        try:
+            store = _dumped(
+                dataset, path, mode, None, None, encodings.get(name), unlimited.get(name), own, where, options
+            )
+        except Exception as exc:
+            exc.add_note(f"in group {name!r} of the tree")
+            raise
+        stores.append(store)
+    return _finished(stores, compute=compute)
+
+
+def _by_group(argument: str, given: Any, nodes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an argument that is given by group with full paths, ``"/model"`` for ``"model"``."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{argument} of a tree must be a mapping of groups, got {given!r}")
+    found = {}
+    for name, own in given.items():
+        path = "/" + str(name).strip("/")
+        if path not in nodes:
+            raise ValueError(f"{argument} names group {name!r}, the tree has {list(nodes)}")
+        found[path] = own
+    return found
+
+
+def _dumped(
+    dataset: xr.Dataset,
+    path: Any,
+    mode: str | None,
+    append_dim: Hashable | None,
+    region: Mapping[Any, Any] | str | None,
+    encoding: Mapping[Any, Mapping[str, Any]] | None,
+    unlimited_dims: Iterable[Hashable] | str | None,
+    chunks: Mapping[Any, Any] | None,
+    group: str | None,
+    options: Mapping[str, Any],
+) -> ColstoreDataStore:
+    """Return a store that has taken the encoded variables of `dataset`, and written none of them yet."""
     _validate_dataset_names(dataset)
     mode = _mode(mode, append_dim, region)
-    options = {"storage_options": storage_options, "filesystem": filesystem, "group": group}
     check_append_dim(append_dim, dataset)
     encoding = check_encoding(encoding, dataset)
     check_dtypes(dataset.variables.items())
@@ -70,7 +148,8 @@ def to_colstore(
         path,
         mode,
         append_dim=None if append_dim is None else str(append_dim),
-        chunks=checked_chunks(chunks, dataset),
+        chunks=checked_chunks(chunks, dataset.dims),
+        group=group,
         **options,
     )
     if changes:
@@ -80,12 +159,19 @@ def to_colstore(
     dump_to_store(dataset, store, encoding=encoding, unlimited_dims=unlimited)
     store.check_complete()
     store.let_go()
-    writer, lazy = store.writer, store.lazy
-    assert writer is not None
+    return store
+
+
+def _finished(stores: Sequence[ColstoreDataStore], *, compute: bool) -> Any:
+    """Write what the stores took, and publish it all at once; with Dask if there is anything lazy."""
+    from colstore_io.grid.commit import commit_together
+
+    writers = [store.writer for store in stores if store.writer is not None]
+    lazy = [(number, *own) for number, store in enumerate(stores) for own in store.lazy]
     if compute and not lazy:
-        writer.commit()
+        commit_together(writers)
         return None
-    return _with_dask(writer, lazy, compute=compute)
+    return _with_dask(writers, lazy, compute=compute)
 
 
 def _mode(mode: str | None, append_dim: Any, region: Any) -> str:
@@ -216,7 +302,8 @@ GROUP_BYTES = 16 << 20
 manifest, which every reader reads, and a file to make durable."""
 
 
-def _with_dask(writer: GridWriter, lazy: Sequence[tuple[Part, Any]], *, compute: bool) -> Any:
+def _with_dask(writers: Sequence[GridWriter], lazy: Sequence[tuple[int, Part, Any]], *, compute: bool) -> Any:
+    """Write the blocks of `lazy`, which are given with the number of their writer, and publish."""
     import dask.base
     from dask.delayed import delayed
 
@@ -225,7 +312,8 @@ def _with_dask(writer: GridWriter, lazy: Sequence[tuple[Part, Any]], *, compute:
     # Of what other processes of this machine write, the one that publishes makes all files durable together.
     here = machine_id() if compute else None
     arrays = []
-    for part, data in lazy:
+    for number, part, data in lazy:
+        writer = writers[number]
         blocks = _blocks(data, part)
         arrays.append(
             blocks.map_blocks(
@@ -240,10 +328,11 @@ def _with_dask(writer: GridWriter, lazy: Sequence[tuple[Part, Any]], *, compute:
                 here=here,
             )
         )
+    numbers = [number for number, _, _ in lazy]
     if compute:
-        _publish(writer, list(dask.base.compute(*arrays)))
+        _publish(writers, numbers, list(dask.base.compute(*arrays)))
         return None
-    return delayed(_publish)(writer, arrays)
+    return delayed(_publish)(writers, numbers, arrays)
 
 
 def _starts(chunks: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
@@ -330,11 +419,13 @@ def _write_block(
     return out
 
 
-def _publish(writer: GridWriter, results: Sequence[NDArray[Any]]) -> int:
-    """Publish the files that the tasks wrote."""
-    for array in results:
+def _publish(writers: Sequence[GridWriter], numbers: Sequence[int], results: Sequence[NDArray[Any]]) -> int:
+    """Publish the files that the tasks wrote; `numbers` are those of the writers that they are for."""
+    from colstore_io.grid.commit import commit_together
+
+    for number, array in zip(numbers, results, strict=True):
         for written in np.asarray(array, object).reshape(-1).tolist():
             if written is not None:
                 member, texts, synced = written
-                writer.add(member, texts, synced=synced)
-    return writer.commit()
+                writers[number].add(member, texts, synced=synced)
+    return commit_together(writers)

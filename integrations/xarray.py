@@ -20,7 +20,7 @@ from xarray.backends import BackendEntrypoint
 if TYPE_CHECKING:
     from ._xarray_column import ColumnArray
 
-__all__ = ["ColstoreAccessor", "ColstoreBackendEntrypoint", "ColumnArray"]
+__all__ = ["ColstoreAccessor", "ColstoreBackendEntrypoint", "ColstoreTreeAccessor", "ColumnArray"]
 
 
 def __getattr__(name: str) -> Any:
@@ -484,6 +484,82 @@ class ColstoreAccessor:
             compute=compute,
             chunks=chunks,
             group=group,
+            storage_options=storage_options,
+            filesystem=filesystem,
+        )
+
+
+@xr.register_datatree_accessor("colstore")
+class ColstoreTreeAccessor:
+    """``tree.colstore``: write a tree of groups as one grid container."""
+
+    def __init__(self, tree: xr.DataTree) -> None:
+        self._tree = tree
+
+    def to_colstore(
+        self,
+        path: Any,
+        *,
+        mode: Literal["w", "w-", "a"] = "w",
+        encoding: Mapping[Any, Mapping[Any, Mapping[str, Any]]] | None = None,
+        unlimited_dims: Mapping[Any, Iterable[Hashable] | str] | None = None,
+        compute: bool = True,
+        chunks: Mapping[Any, Any] | None = None,
+        group: str | None = None,
+        write_inherited_coords: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+        filesystem: Any = None,
+    ) -> Any:
+        """Write all groups as one grid container: a directory that `xarray.open_datatree` reads lazily.
+
+        One manifest names the files of all groups. Until it is published, readers see what was there before; then they
+        see the whole tree.
+
+        Parameters
+        ----------
+        path : path or URL
+            The directory.
+        mode : {"w", "w-", "a"}, default "w"
+            ``"w"`` replaces what is there, ``"w-"`` refuses to. ``"a"`` adds groups and variables, and replaces
+            variables of the same names.
+        encoding, unlimited_dims : mapping of group to what `ColstoreAccessor.to_colstore` takes, optional
+            Groups are named by their path in this tree, such as ``"/model/ocean"``.
+        compute, storage_options, filesystem
+            As in `ColstoreAccessor.to_colstore`.
+        chunks : mapping of hashable to int or sequence of int, optional
+            How to cut dimensions, in all groups that have them.
+        group : str, optional
+            Write the tree into this group; groups that are not below it stay.
+        write_inherited_coords : bool, default False
+            Write coordinates that groups have from those above into these groups too.
+
+        Returns
+        -------
+        None or dask.delayed.Delayed
+
+        Raises
+        ------
+        ValueError
+            If an argument names a group or dimension that there is not.
+        Exception
+            As `ColstoreAccessor.to_colstore`, with the group in a note; nothing was published.
+
+        Notes
+        -----
+        Values that are not in arrays of Dask are held in memory, of all groups, until they are written.
+        """
+        from ._xarray_write import tree_to_colstore
+
+        return tree_to_colstore(
+            self._tree,
+            path,
+            mode=mode,
+            encoding=encoding,
+            unlimited_dims=unlimited_dims,
+            compute=compute,
+            chunks=chunks,
+            group=group,
+            write_inherited_coords=write_inherited_coords,
             storage_options=storage_options,
             filesystem=filesystem,
         )

@@ -54,6 +54,7 @@ def test_windows_in_any_order_give_what_the_whole_gives(
     take.spread(picked, spread)
     np.testing.assert_array_equal(spread, expected)
     np.testing.assert_array_equal(take.positions() + start, rows)
+    assert take.windows(window) == sorted({int(row) // window for row in rows})
     assert take.count == len(rows)
     assert all(start <= row < take.stop for row in rows.tolist())
 

@@ -334,9 +334,9 @@ def update(
 ) -> writing.Writer | encoded_update.Update:
     """Append to an existing file and return its streaming writer; `FileNotFoundError` if there is none.
 
-    Columns, text widths and attributes are those of the file. Without ``statistics=True`` an existing statistics
-    footer of a `.cstore` file is dropped; `statistics` and `strings` concern these alone. `options` are those of the
-    format's encoder.
+    `path` names one file and is never a pattern. Columns, text widths and attributes are those of the file. Without
+    ``statistics=True`` an existing statistics footer of a `.cstore` file is dropped; `statistics` and `strings` concern
+    these alone. `options` are those of the format's encoder.
     """
     if _is_encoded(path):
         _refuse_options(_format_name(path, None), statistics=statistics, strings=strings != "unicode")

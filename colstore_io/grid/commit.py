@@ -22,7 +22,7 @@ from .members import write_member
 from .model import Dimension, Group, Member, Model, TextFile, VariableSpec, check_attributes, manifest_of
 from .parsing import group_path, model_of
 
-__all__ = ["GridWriter", "Mode", "Part", "conflict"]
+__all__ = ["GridWriter", "Mode", "Part", "commit_together", "conflict"]
 
 Mode = Literal["w", "w-", "a", "r+"]
 
@@ -197,36 +197,14 @@ class GridWriter:
         TypeError
             If an attribute has no form in a manifest, naming it and its variable.
         """
-        # Attributes that cannot be stored are refused before a byte is written.
-        check_attributes(self.group, self.attrs, [part.spec for part in self.parts.values()])
-        unsynced = self._write()
-        for _ in range(_ATTEMPTS):
-            number = manifest.next_number(self.place)  # first: what is published after this takes the number
-            if self._newest is None or not self._newest.is_before(self.place, number):
-                self._newest = newest_of(self.place)
-            newest = None if self._newest is None else self._newest.model
-            if newest is not None and newest.generation >= number:
-                continue
-            self._check_others(newest)
-            groups = self._groups(newest)
-            generation = manifest_of(groups, number)
-            try:
-                # The bytes of the manifest become durable together with the data; its name comes behind theirs.
-                manifest.publish(self.place, generation, checked=True, before_name=unsynced.sync)
-            except CommitConflictError:
-                continue
-            self.base = newest
-            keep_newest(self.place, model_of(generation, groups))
-            return number
-        raise conflict(self.place, "the dataset again and again")
+        return commit_together([self])
 
-    def _write(self) -> Unsynced:
-        """Write what waits; return all data files: they must be durable, and their names, before a manifest is."""
-        unsynced = Unsynced()
+    def _write(self, unsynced: Unsynced) -> None:
+        """Write what waits. `unsynced` takes the data files: they and their names are durable before a manifest is."""
         self.write_waiting(unsynced)
         directory = self.place.local_path
         if directory is None:
-            return unsynced
+            return
         os.makedirs(directory, exist_ok=True)
         if self.members:
             unsynced.add_directory(directory)
@@ -235,7 +213,12 @@ class GridWriter:
         for path in self.unsynced:
             unsynced.add_file(os.path.join(directory, path))
         self.unsynced.clear()
-        return unsynced
+
+    def _read_newest(self, number: int) -> Model | None:
+        """Return the newest generation before `number`, None if there is none; it is kept."""
+        if self._newest is None or not self._newest.is_before(self.place, number):
+            self._newest = newest_of(self.place)
+        return None if self._newest is None else self._newest.model
 
     def _check_others(self, newest: Model | None) -> None:
         """Raise if what others published since this change began touches the same things."""
@@ -265,8 +248,9 @@ class GridWriter:
                 if member.path not in known and name in member.variables and member.box.meets(part.box):
                     raise conflict(self.place, f"chunks of variable {name!r}")
 
-    def _groups(self, newest: Model | None) -> dict[str, Group]:
-        groups = dict(newest.groups) if newest is not None else {}
+    def _changed_groups(self, groups: dict[str, Group]) -> dict[str, Group]:
+        """Return all groups with this change in its own."""
+        groups = dict(groups)
         if self.mode in ("w", "w-"):
             below = self.group.rstrip("/") + "/"
             groups = {
@@ -278,7 +262,7 @@ class GridWriter:
         for depth in range(len(parts) + 1):
             groups.setdefault("/" + "/".join(parts[:depth]), Group())
         groups[self.group] = self._changed(groups[self.group])
-        return dict(sorted(groups.items()))
+        return groups
 
     def _changed(self, group: Group) -> Group:
         """Return the group with this change in it."""
@@ -298,6 +282,46 @@ class GridWriter:
             tuple(members),
             {path: text for path, text in texts.items() if path in used},
         )
+
+
+def commit_together(writers: Sequence[GridWriter]) -> int:
+    """Publish changes of several groups of one container as one generation: readers see all of them, or none.
+
+    Parameters
+    ----------
+    writers : sequence of GridWriter
+        Of one place. What replaces a group comes before what is below it.
+
+    Returns, Raises
+        As `GridWriter.commit`.
+    """
+    first, place = writers[0], writers[0].place
+    for writer in writers:  # attributes that cannot be stored are refused before a byte is written
+        check_attributes(writer.group, writer.attrs, [part.spec for part in writer.parts.values()])
+    unsynced = Unsynced()
+    for writer in writers:
+        writer._write(unsynced)
+    for _ in range(_ATTEMPTS):
+        number = manifest.next_number(place)  # first: what is published after this takes the number
+        newest = first._read_newest(number)
+        if newest is not None and newest.generation >= number:
+            continue
+        groups = {} if newest is None else dict(newest.groups)
+        for writer in writers:
+            writer._check_others(newest)
+            groups = writer._changed_groups(groups)
+        groups = dict(sorted(groups.items()))
+        generation = manifest_of(groups, number)
+        try:
+            # The bytes of the manifest become durable together with the data; its name comes behind theirs.
+            manifest.publish(place, generation, checked=True, before_name=unsynced.sync)
+        except CommitConflictError:
+            continue
+        for writer in writers:
+            writer.base = newest
+        keep_newest(place, model_of(generation, groups))
+        return number
+    raise conflict(place, "the dataset again and again")
 
 
 def _same(a: VariableSpec, b: VariableSpec) -> bool:

@@ -278,7 +278,8 @@ def may_be_grid(path: Any, filesystem: Any = None) -> bool:
         return True
     if filesystem is not None or "://" in text or "::" in text:
         return data_suffix(text) is None and not any(magic in text for magic in "*?[")
-    return os.path.isdir(text)  # whether a manifest is in it is seen by who reads the newest
+    # Whether a manifest is in it is seen by who reads the newest.
+    return os.path.isdir(os.path.expanduser(text))
 
 
 def container_at(

@@ -109,7 +109,7 @@ def _checked_options(
 
 
 def _refuse(data: Any) -> TypeError:
-    kind = f"{type(data).__module__}.{type(data).__qualname__}"
+    kind = f"{type(data).__module__}.{type(data).__qualname__}".removeprefix("builtins.")
     if isinstance(data, np.ndarray):
         hint = f"it is a plain ndarray of dtype {data.dtype}: pass {{'name': array}} or a structured array"
     elif is_stream(data):
@@ -190,7 +190,9 @@ def _sources(data: Any) -> list[_Source]:
     seen: set[str] = set()
     for source in sources:
         if source.name in seen:
-            raise ValueError(f"two columns have the name {source.name!r} (names are compared as text)")
+            raise ValueError(
+                f"two columns have the name {source.name!r} (names are compared as text); rename one"
+            )
         seen.add(source.name)
     return sources
 
@@ -528,7 +530,9 @@ def _stream(data: Any, options: _Options) -> Iterator[Batch]:
         if empty is None and options.like is not None:
             empty = _no_rows(options.like)
         if empty is None:
-            raise ValueError("the stream gave no rows and has no schema; there is nothing to store")
+            raise ValueError(
+                "the stream gave no rows and has no schema; there is nothing to store, give it a schema"
+            )
         yield empty
     finally:
         release()

@@ -287,7 +287,7 @@ def fixed_text(name: str, chunks: list[pa.Array], target: TextTarget, *, text: b
         if len(last) and not data[last].all():
             refuse_trailing_nul(name)
         if text and not is_utf8(data.data, offsets):
-            raise ValueError(f"column {name!r} holds text that is not valid UTF-8")
+            raise ValueError(f"column {name!r} holds text that is not valid UTF-8; store it as bytes")
     longest = max((int(part.max(initial=0)) for part in lengths), default=0)
     width = max(longest, 1) if target.width is None else target.width
     if longest > width:

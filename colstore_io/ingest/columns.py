@@ -239,7 +239,7 @@ def _string_dtype_column(name: str, data: NDArray[Any], target: TextTarget) -> C
     import pyarrow as pa
 
     if data.ndim > 1:
-        raise ValueError(f"column {name!r} has {data.ndim} dimensions; a column is 1D")
+        raise ValueError(f"column {name!r} has {data.ndim} dimensions; a column is 1D: split it into several")
     data = data.reshape(-1)
     try:
         array = pa.array(data)
@@ -268,7 +268,8 @@ def _python_column(name: str, data: Any, target: TextTarget) -> Column:
         array = np.asarray(data)
     except ValueError:
         raise ValueError(
-            f"column {name!r} is a ragged nested sequence; a column is one-dimensional"
+            f"column {name!r} is a ragged nested sequence; a column is one-dimensional: split it into several columns, "
+            "or join each value to text"
         ) from None
     if array.ndim == 1 and array.dtype.kind in "USO":
         # NumPy turns [1, "a"] into text and cuts trailing NULs, so text goes by way of the objects themselves.
@@ -282,10 +283,20 @@ def _python_column(name: str, data: Any, target: TextTarget) -> Column:
         if array.dtype.kind == "S" and column.logical == "binary" and column.validity is None:
             return Column(column.values, rule="if_null")  # the bytes of the reference: plain |Sn
         return column
+    if array.dtype == np.float64 and array.ndim == 1 and _beyond(data, array):
+        array = np.empty(len(data), object)  # NumPy makes floats of integers beyond int64, digits lost
+        array[:] = data
     if array.dtype.kind == "O":
         return object_column(name, array, target)
     values = storable(name, array)
     return Column(values, rule="if_null", in_band=values.dtype.kind in "mM")
+
+
+def _beyond(data: Any, floats: NDArray[np.float64]) -> bool:
+    """Whether NumPy made `floats` of integers that they may not hold. Floats among them are there on purpose."""
+    with np.errstate(invalid="ignore"):
+        large = bool((np.abs(floats) >= 2.0**53).any())
+    return large and all(isinstance(value, (int, np.integer)) for value in data)
 
 
 def _kind_of(cls: type) -> str:
@@ -305,7 +316,17 @@ def _kind_of(cls: type) -> str:
     ):
         if issubclass(cls, classes):
             return kind
-    return f"{cls.__module__}.{cls.__qualname__}"
+    return f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
+
+
+_ADVICE = {
+    "generator": "make a list of what it yields",
+    "set": "make a list of it, in the order that you want",
+    "dict": "store each of its keys as a column",
+    "decimal.Decimal": "convert them to float64, to text, or to integers of the smallest unit",
+    "datetime.time": "convert them to text, or to a timedelta since midnight",
+    "complex": "store their real and imaginary parts as two columns",
+}
 
 
 def _is_null(objects: NDArray[Any], *, nan: bool) -> NDArray[np.bool_]:
@@ -346,7 +367,9 @@ def object_column(name: str, objects: NDArray[Any], target: TextTarget) -> Colum
     if objects.ndim == 0:
         objects = objects.reshape(1)
     if objects.ndim != 1:
-        raise ValueError(f"column {name!r} has {objects.ndim} dimensions; a column is 1D")
+        raise ValueError(
+            f"column {name!r} has {objects.ndim} dimensions; a column is 1D: split it into several"
+        )
     kinds = {_kind_of(cls) for cls in set(map(type, objects))}
     has_null = "null" in kinds
     found = kinds - {"null"}
@@ -365,7 +388,8 @@ def object_column(name: str, objects: NDArray[Any], target: TextTarget) -> Colum
         found = {"float"}
     if len(found) > 1:
         raise TypeError(
-            f"column {name!r} mixes objects of the kinds {', '.join(sorted(found))}; a column holds one kind"
+            f"column {name!r} mixes objects of the kinds {', '.join(sorted(found))}; a column holds one kind: "
+            "convert all to one, to text for example by map(str, ...), or split the column"
         )
     kind = found.pop()
     converters = {
@@ -379,10 +403,8 @@ def object_column(name: str, objects: NDArray[Any], target: TextTarget) -> Colum
         "timedelta": _objects_as_times,
     }
     if kind not in converters:
-        raise TypeError(
-            f"column {name!r} holds objects of type {kind}, which cannot be stored; "
-            "convert them to numbers, text or times first"
-        )
+        advice = _ADVICE.get(kind, "convert them to numbers, text or times first")
+        raise TypeError(f"column {name!r} holds objects of type {kind}, which cannot be stored; {advice}")
     missing = (
         _is_null(objects, nan=kind != "float") if has_null or kind in ("datetime", "timedelta") else None
     )

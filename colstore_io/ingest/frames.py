@@ -17,7 +17,7 @@ from ..arguments import loaded_module
 from .arrow import TextTarget, storable_categories
 from .columns import Column, arrow_column, column_of, object_column, storable
 
-__all__ = ["frame_columns", "is_frame", "is_pandas", "pandas_column"]
+__all__ = ["frame_columns", "is_frame", "is_pandas", "is_pandas_column", "pandas_column"]
 
 
 def is_frame(data: Any) -> bool:
@@ -30,6 +30,14 @@ def is_pandas(data: Any) -> bool:
     """Tell whether `data` is a DataFrame, Series or Index, without importing pandas."""
     pandas = loaded_module("pandas")
     return pandas is not None and isinstance(data, (pandas.DataFrame, pandas.Series, pandas.Index))
+
+
+def is_pandas_column(data: Any) -> bool:
+    """Tell whether `data` is a Series, an Index, or an array of pandas without either around it."""
+    pandas = loaded_module("pandas")
+    return pandas is not None and isinstance(
+        data, (pandas.Series, pandas.Index, pandas.api.extensions.ExtensionArray)
+    )
 
 
 def frame_columns(frame: Any) -> list[tuple[str, Any]]:
@@ -75,7 +83,7 @@ def pandas_column(name: str, data: Any, target: TextTarget) -> Column:
             text = pa.array(array, type=pa.large_string(), from_pandas=True)
         except UnicodeError:
             raise ValueError(
-                f"column {name!r} holds a lone surrogate, which cannot be encoded as UTF-8"
+                f"column {name!r} holds a lone surrogate, which cannot be encoded as UTF-8; replace it, or store bytes"
             ) from None
         column = arrow_column(name, text, target)
         # That pandas keeps its text in a large_string is no property of the data.

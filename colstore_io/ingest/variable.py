@@ -24,7 +24,7 @@ from . import _is_empty_frame, _open_stream, _Source, _sources, is_stream
 from .arrow import TextTarget, arrow_type_error
 from .columns import _arrow_array, _kind_of, column_of
 from .fit import check_names
-from .frames import is_pandas
+from .frames import is_pandas_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -163,7 +163,9 @@ def ingest_columns_stream(
     if any_rows:
         return
     if empty is None:
-        raise ValueError("the stream gave no rows and has no schema; there is nothing to store")
+        raise ValueError(
+            "the stream gave no rows and has no schema; there is nothing to store, give it a schema"
+        )
     yield empty
 
 
@@ -203,7 +205,7 @@ def _column(source: _Source) -> tuple[ColumnData, Field]:
 
     if isinstance(data, (pa.Array, pa.ChunkedArray)):
         return _from_arrow(name, data)
-    if is_pandas(data):
+    if is_pandas_column(data):
         return _from_pandas(name, data)
     if isinstance(data, (list, tuple)):
         return _from_sequence(name, data)
@@ -237,9 +239,17 @@ def _from_numpy(name: str, data: NDArray[Any]) -> tuple[ColumnData, Field]:
         except UnicodeError:
             raise _lone_surrogate(name) from None
         except pa.ArrowNotImplementedError:
-            raise TypeError(f"column {name!r} has dtype {plain.dtype}, which cannot be stored") from None
+            raise TypeError(
+                f"column {name!r} has dtype {plain.dtype}, which cannot be stored; cast it to numbers, text or "
+                "times first"
+            ) from None
     if plain.dtype.kind not in "biufmM":
-        raise TypeError(f"column {name!r} has dtype {plain.dtype}, which cannot be stored; cast it first")
+        advice = (
+            "store its real and imaginary parts as two columns"
+            if plain.dtype.kind == "c"
+            else "cast it to numbers, text or times first"
+        )
+        raise TypeError(f"column {name!r} has dtype {plain.dtype}, which cannot be stored; {advice}")
     stored = np.ascontiguousarray(plain, plain.dtype.newbyteorder("<"))
     return stored, Field(name, stored.dtype)
 
@@ -253,7 +263,8 @@ def _from_objects(name: str, objects: NDArray[Any]) -> tuple[ColumnData, Field]:
     if len(text) == 1 and kinds <= {text[0], "float"}:
         if "float" in kinds and any(isinstance(v, (float, np.floating)) and v == v for v in objects):
             raise TypeError(
-                f"column {name!r} mixes objects of the kinds float and {text[0]}; a column holds one kind"
+                f"column {name!r} mixes objects of the kinds float and {text[0]}; a column holds one kind: "
+                "convert all to one, to text for example by map(str, ...)"
             )
         kind = pa.string() if text[0] == "text" else pa.binary()
         try:

@@ -97,7 +97,7 @@ class Binder:
 
     def _comparison(self, expr: Expr, op: Operator, left: Expr, right: Expr) -> nodes.Node:
         if isinstance(left, Constant):  # `call` puts the only constant on the right
-            raise QueryError(f"{brief(expr)} compares two constants")
+            raise QueryError(f"{brief(expr)} compares two constants; one side must be made of columns")
         operand = self.value(left)
         if isinstance(right, Constant):
             return _compare_literal(expr, op, operand, right.value)
@@ -179,10 +179,12 @@ class Binder:
         try:
             with np.errstate(all="ignore"):
                 dtype = np.asarray(function(*samples)).dtype
-        except (TypeError, ValueError, OverflowError) as exc:
+        except TypeError as exc:
+            raise QueryError(f"{brief(expr)}: {_undefined(expr.function, args, exc)}") from exc
+        except (ValueError, OverflowError) as exc:
             raise QueryError(f"{brief(expr)}: {_first_line(exc)}") from exc
         if dtype.kind not in "biufmMUS":
-            raise QueryError(f"{brief(expr)} gives {dtype}, which a predicate cannot use")
+            raise QueryError(f"{brief(expr)} gives {dtype}, which a predicate cannot use; it takes {_USABLE}")
         return nodes.Function(function, args, dtype, expr, power=expr.function == "power")
 
     def _clip_operands(self, expr: Call) -> tuple[nodes.Node, ...]:
@@ -196,7 +198,7 @@ class Binder:
     def _cast(self, expr: Cast) -> nodes.Node:
         operand = self.value(expr.operand)
         if expr.dtype.kind not in "biufmMUS":
-            raise QueryError(f"{brief(expr)}: cannot cast to {expr.dtype}")
+            raise QueryError(f"{brief(expr)}: cannot cast to {expr.dtype}; a predicate takes {_USABLE}")
         caster = _Caster(expr.dtype)
         try:
             dtype = caster(np.empty(0, operand.dtype)).dtype
@@ -211,7 +213,7 @@ class Binder:
         if mixed_text or not _comparable(values.dtype, other.dtype):
             raise QueryError(
                 f"{brief(expr)}: the two branches are {kind_name(values.dtype)} ({values.dtype}) and "
-                f"{kind_name(other.dtype)} ({other.dtype})"
+                f"{kind_name(other.dtype)} ({other.dtype}), they must be of one kind"
             )
         samples = [
             branch.value if isinstance(branch, nodes.ConstantNode) else np.empty(0, branch.dtype)
@@ -334,6 +336,26 @@ def _comparable(left: np.dtype[Any], right: np.dtype[Any]) -> bool:
     except TypeError:  # timedeltas in months against those in seconds
         return False
     return True
+
+
+_USABLE = "numbers, booleans, text, bytes, datetimes and timedeltas"
+
+
+def _undefined(function: str, args: tuple[nodes.Node, ...], exc: Exception) -> str:
+    """Return a message for operands that a function is not defined for: NumPy's names its own classes."""
+    given = [
+        "bool" if arg.dtype == BOOL else f"{kind_name(arg.dtype)} ({arg.dtype})"
+        for arg in args
+        if arg.dtype.kind in "biufmMUS"
+    ]
+    if "ufunc" not in str(exc) or len(given) != len(args):
+        return _first_line(exc)
+    advice = ""
+    if function.startswith("bitwise_") or function == "invert":
+        advice = "; it combines conditions and integers: compare first, with each comparison in parentheses"
+    elif any(arg.dtype.kind in "US" for arg in args):
+        advice = "; text can be compared and joined, and becomes numbers by col(...).astype('float64')"
+    return f"{function.rpartition(':')[2]} is not defined for {' and '.join(given)}{advice}"
 
 
 def _first_line(exc: Exception) -> str:

@@ -65,7 +65,9 @@ def bind(expr: Expr, schema: Schema) -> Predicate:
     """
     fields, root = _bind(expr, schema)
     if root.dtype != nodes.BOOL:
-        raise QueryError(f"a query must be a boolean condition; {brief(expr)} evaluates to {root.dtype}")
+        raise QueryError(
+            f"a query must be a boolean condition; {brief(expr)} evaluates to {root.dtype}: compare it with something"
+        )
     return Predicate(expr, fields)
 
 

@@ -130,6 +130,9 @@ class Expr:
     def __iter__(self) -> Iterator[Any]:
         raise TypeError("a column expression cannot be iterated; it holds no data")
 
+    def __contains__(self, value: object) -> NoReturn:
+        raise TypeError("a column expression holds no data to search in; use col(...).isin([...])")
+
     def __array__(self, *args: object, **kwargs: object) -> NoReturn:
         raise TypeError("a column expression holds no data; read it with ds.where(expr) or ds[expr]")
 
@@ -271,7 +274,10 @@ class Expr:
 
     def astype(self, dtype: object) -> Expr:
         """Return the value cast to a NumPy dtype."""
-        return Cast(self, np.dtype(dtype))  # type: ignore[call-overload]
+        try:
+            return Cast(self, np.dtype(dtype))  # type: ignore[call-overload]
+        except (TypeError, ValueError):
+            raise TypeError(f"astype() takes a dtype of NumPy, such as 'float64', got {dtype!r}") from None
 
     def where(self, condition: object, other: object = math.nan) -> Expr:
         """Return the value where `condition` is true, else `other`."""
@@ -296,7 +302,7 @@ class Expr:
             )
         if kwargs:
             raise TypeError(
-                f"{', '.join(f'{k}=' for k in kwargs)} is not supported when building a column expression"
+                f"{', '.join(f'{k}=' for k in kwargs)} is not supported when building a column expression; leave it out"
             )
         return call(_ufunc_name(ufunc), *inputs)
 

@@ -97,6 +97,10 @@ def fold(op: Operator, literal: Scalar, dtype: np.dtype[Any], tz: str | None = N
         return _fold_timedelta(op, literal, dtype)
     raise IncompatibleTypesError(
         f"{kind_name(dtype)} ({dtype}) cannot be compared with {kind_name(literal)} {show(literal)}"
+        + {
+            "M": "; write a date such as '2020-01-31'",
+            "m": "; use datetime.timedelta or numpy.timedelta64",
+        }.get(kind, "")
     )
 
 
@@ -248,7 +252,9 @@ def _fold_datetime(
 ) -> Bound | Always:
     unit, count = unit_of(dtype)
     if unit == "generic":
-        raise IncompatibleTypesError("a datetime column without a unit cannot be compared")
+        raise IncompatibleTypesError(
+            "a datetime column without a unit cannot be compared; give it one with astype('M8[s]')"
+        )
     if isinstance(literal, str):
         seconds = iso_seconds(literal, tz)
     elif isinstance(literal, Instant):
@@ -285,7 +291,7 @@ def _fold_timedelta(op: Operator, literal: np.timedelta64, dtype: np.dtype[Any])
     ):  # a unit-less timedelta counts the other side's steps, as in NumPy
         if (unit == "M") != (literal_unit == "M"):
             raise IncompatibleTypesError(
-                f"timedelta ({dtype}) cannot be compared with {literal!r}: months have no length"
+                f"timedelta ({dtype}) cannot be compared with {literal!r}: months have no length; use days"
             )
         if unit == "M":
             steps *= Fraction(literal_count, count)

@@ -120,9 +120,15 @@ def as_scalar(value: object) -> Scalar:
         return bytes(value)
     if hasattr(value, "as_py"):  # pyarrow.Scalar
         return as_scalar(value.as_py())
+    advice = {
+        "list": "; for membership use .isin(...)",
+        "tuple": "; for membership use .isin(...)",
+        "Decimal": "; convert it with float() or int()",
+        "Fraction": "; convert it with float()",
+    }.get(name, "")
     raise TypeError(
-        f"cannot use a {name} as an operand in a column expression; use a number, text, bytes, a date or time, "
-        "or another col() expression"
+        f"cannot use {value!r:.60} of type {name} as an operand in a column expression; use a number, text, bytes, a "
+        f"date or time, or another col() expression{advice}"
     )
 
 
@@ -155,7 +161,10 @@ def _numpy_scalar(value: np.generic) -> Scalar:
         return str(value)
     if kind == "S":
         return bytes(cast("Any", value))
-    raise TypeError(f"cannot use a NumPy scalar of type {value.dtype} as an operand in a column expression")
+    raise TypeError(
+        f"cannot use a NumPy scalar of type {value.dtype} as an operand in a column expression; use a number, text, "
+        "bytes, a date or time, or another col() expression"
+    )
 
 
 def is_null(value: Scalar) -> bool:

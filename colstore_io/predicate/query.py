@@ -12,6 +12,7 @@ import difflib
 import io
 import itertools
 import operator
+import re
 import tokenize
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
@@ -67,9 +68,48 @@ _REFUSED: dict[type[ast.AST], str] = {
     ast.Set: "a set",
     ast.Dict: "a dictionary",
     ast.ListComp: "a comprehension",
+    ast.SetComp: "a comprehension",
+    ast.DictComp: "a comprehension",
+    ast.GeneratorExp: "a comprehension",
+    ast.Await: "'await'",
+    ast.Yield: "'yield'",
+    ast.YieldFrom: "'yield'",
     ast.Starred: "unpacking",
 }
 """What users call the parts of Python that a query does not have."""
+
+_SIGNS: dict[type[ast.AST], str] = {
+    ast.LShift: "<<",
+    ast.RShift: ">>",
+    ast.MatMult: "@",
+    ast.Is: "is",
+    ast.IsNot: "is not",
+    ast.Not: "not",
+    ast.USub: "-",
+    ast.UAdd: "+",
+}
+"""How operators are written, for messages."""
+
+_FOREIGN = (
+    (r"&&", "write 'and' for '&&'"),
+    (r"\|\|", "write 'or' for '||'"),
+    (r"===", "write '==' for '==='"),
+    (r"<>", "write '!=' for '<>'"),
+    (r"(?<![=!<>])=(?!=)", "write '==' to compare"),
+    (r"!(?!=)", "write 'not' for '!'"),
+    (r"\b(AND|OR|NOT|IN)\b", "write 'and', 'or', 'not' and 'in' in small letters"),
+    (r"(?i)\bbetween\b", "write low <= x <= high for 'between'"),
+    (r"(?i)\bi?like\b", "there are no patterns of text; compare with ==, in, < and >"),
+    (r"(?i)\bis\b", "for missing values use where(col('x').isna())"),
+)
+"""What other languages write, as regular expressions, and what a query has for it."""
+
+_ELSEWHERE = {
+    **dict.fromkeys(("null", "nan", "na", "nat", "nil"), "for missing values use where(col('x').isna())"),
+    **dict.fromkeys(("true", "false"), "write True and False with a capital letter"),
+    "inf": "pass infinity in params=",
+}
+"""What a name in small letters may be meant for, if it is no column."""
 
 
 _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
@@ -159,7 +199,7 @@ class _Parser:
         self._encoded = source.encode("utf-8", "surrogatepass")
         expr = self._convert(tree.body, 1)
         if not expr.columns:
-            raise self._error("query", "must reference at least one column", None)
+            raise self._error("query", "must reference at least one column of the table", None)
         return expr
 
     # ---- text ----
@@ -193,7 +233,7 @@ class _Parser:
     def _mark_parameters(self, source: str) -> str:
         """Replace the ``@`` of each ``@name`` by a letter that the text does not contain; positions stay the same."""
         if "\n" in source or "\r" in source:
-            raise SyntaxError("a query must be one line")
+            raise SyntaxError("a query must be one line; put spaces in the place of line breaks")
         if "@" not in source:
             return source
         self._mark = next(chr(code) for code in range(0x10400, 0x10450) if chr(code) not in source)
@@ -208,8 +248,20 @@ class _Parser:
     def _describe(self, exc: Exception) -> tuple[str, int | None]:
         if isinstance(exc, SyntaxError):
             column = exc.offset
-            return exc.msg or "invalid syntax", None if column is None else max(column - 1, 0)
+            return self._hint(exc.msg or "invalid syntax"), None if column is None else max(column - 1, 0)
         return str(exc.args[0]), None
+
+    def _hint(self, reason: str) -> str:
+        """Return what Python says of the text with what a query has in its place."""
+        if not self._text.strip():
+            return "the text is empty; a query is a condition such as 0 < x <= 3"
+        if not reason.startswith("invalid syntax"):
+            return reason
+        bare = re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", "''", self._text)
+        for pattern, advice in _FOREIGN:
+            if re.search(pattern, bare):
+                return f"invalid syntax; {advice}"
+        return "invalid syntax; a query is a condition such as 0 < x <= 3 and name in ['a', 'b']"
 
     def _position(self, node: ast.AST) -> int:
         """Return the position of a node in characters."""
@@ -234,7 +286,10 @@ class _Parser:
 
     def _convert(self, node: ast.expr, depth: int) -> Expr:
         if depth > MAX_DEPTH:
-            raise self._error_at(node, f"nested more than {MAX_DEPTH} levels deep")
+            raise self._error_at(
+                node,
+                f"nested more than {MAX_DEPTH} levels deep; leave out parentheses, or use 'in' with a list",
+            )
         if isinstance(node, ast.Name):
             return self._name(node)
         if isinstance(node, ast.Constant):
@@ -247,18 +302,23 @@ class _Parser:
             return self._unary(node, self._convert(node.operand, depth + 1))
         if isinstance(node, ast.BinOp):
             if type(node.op) not in _OPERATORS:
-                raise self._error_at(node, f"unsupported operator {type(node.op).__name__}")
+                raise self._error_at(
+                    node,
+                    f"the operator {_SIGNS.get(type(node.op), '')} is not supported; there are + - * / // % ** & | ^ "
+                    "~, comparisons, 'in', 'and', 'or' and 'not'",
+                )
             return self._binary(node, depth)
         if isinstance(node, ast.Compare):
             return self._comparison(node, depth)
         if isinstance(node, ast.List | ast.Tuple):
-            raise self._error_at(node, "a list is allowed only right of 'in' and 'not in'")
+            raise self._error_at(node, "a list is allowed only right of 'in' and 'not in': x in [1, 2]")
         end = len(self._encoded[: node.end_col_offset].decode("utf-8", "surrogatepass"))
         written = " ".join(self._text[self._position(node) + self._offset : end + self._offset].split())
         what = _REFUSED.get(type(node), "an expression")
+        shown = written if len(written) <= 60 else written[:57] + "..."
         raise self._error_at(
             node,
-            f"{what} is not supported: {written if len(written) <= 60 else written[:57] + '...'}; a query is made of "
+            f"unsupported expression element, {what} is not supported: {shown}; a query is made of "
             "columns, constants, arithmetic, comparisons, 'in', 'and', 'or' and 'not'. Compute other values before and "
             "pass them in params=, or use where() with col(), which takes NumPy's functions",
         )
@@ -285,7 +345,8 @@ class _Parser:
             if isinstance(value, list | tuple | set | frozenset):
                 name = self._spelling(node)[1:]
                 raise TypeError(
-                    f"parameter @{name} is a {type(value).__name__}; use a list only right of 'in', else a scalar"
+                    f"parameter @{name} is a {type(value).__name__}, which stands only right of 'in'; here a number, "
+                    "text, date or time is needed"
                 )
             return lift(value)
         spelling = self._spelling(node)
@@ -299,6 +360,8 @@ class _Parser:
                 return Column(name)
         close = difflib.get_close_matches(spelling, self._columns, n=3)
         hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+        if not close and spelling.lower() in _ELSEWHERE:
+            hint = f"; {_ELSEWHERE[spelling.lower()]}"
         raise self._error_at(
             node,
             f"unknown name {spelling!r}{hint} (columns are written as they are or between backticks, parameters as "
@@ -308,7 +371,10 @@ class _Parser:
     def _literal(self, node: ast.Constant) -> Constant:
         if node.value is None or isinstance(node.value, bool | int | float | str | bytes):
             return Constant(node.value)
-        raise self._error_at(node, f"unsupported literal {node.value!r}")
+        written = "..." if node.value is ... else repr(node.value)
+        raise self._error_at(
+            node, f"the constant {written} is not supported; use a number, text, bytes, True, False or None"
+        )
 
     def _unary(self, node: ast.UnaryOp, operand: Expr) -> Expr:
         function = _OPERATORS[type(node.op)]
@@ -318,11 +384,18 @@ class _Parser:
         if function == "logical_not" and isinstance(value, bool):
             return Constant(not value)
         if not _is_plain_number(value) or function == "logical_not":
-            raise self._error_at(node, f"cannot apply {type(node.op).__name__} to the constant {value!r}")
+            takes = "True and False" if function == "logical_not" else "numbers"
+            raise self._error_at(
+                node,
+                f"cannot apply {_SIGNS.get(type(node.op), '~')} to the constant {value!r}; it takes {takes}",
+            )
         number = cast("Any", value)
         if function == "invert":
             if isinstance(number, bool | float):
-                raise self._error_at(node, f"cannot apply ~ to the constant {value!r}")
+                raise self._error_at(
+                    node,
+                    f"cannot apply ~ to the constant {value!r}; it takes integers, and conditions of columns",
+                )
             return Constant(~number)
         return Constant(-number if function == "negative" else +number)
 
@@ -332,11 +405,20 @@ class _Parser:
         if not (isinstance(left, Constant) and isinstance(right, Constant)):
             return call(function, left, right)
         if not (_is_plain_number(left.value) and _is_plain_number(right.value)):
-            raise self._error_at(node, "arithmetic between constants is for numbers only")
+            raise self._error_at(
+                node,
+                f"arithmetic between the constants {left.value!r} and {right.value!r} is not supported, only between "
+                "numbers; write the result",
+            )
         try:
             return Constant(_fold_constants(function, left.value, right.value))
-        except (ArithmeticError, TypeError, ValueError) as exc:
-            raise self._error_at(node, f"cannot compute the constant: {exc}") from exc
+        except TypeError:
+            raise self._error_at(
+                node,
+                f"cannot compute the constant: & | ^ take integers, got {left.value!r} and {right.value!r}",
+            ) from None
+        except (ArithmeticError, ValueError) as exc:
+            raise self._error_at(node, f"cannot compute the constant: {exc}; write its value") from exc
 
     def _comparison(self, node: ast.Compare, depth: int) -> Expr:
         parts: list[Expr] = []
@@ -353,7 +435,8 @@ class _Parser:
             else:
                 raise self._error_at(
                     node,
-                    f"unsupported comparison {type(op).__name__}; for missing values use where(col(...).isna())",
+                    f"the comparison '{_SIGNS[type(op)]}' is not supported; use == or !=, and for missing values "
+                    "where(col('x').isna()) or notna()",
                 )
             left_node = right_node
         return parts[0] if len(parts) == 1 else call("logical_and", *parts)
@@ -366,15 +449,18 @@ class _Parser:
             isinstance(left, str | bytes) and type(left) is type(right)
         )
         if not alike:
-            raise self._error_at(node, f"cannot compare the constants {left!r} and {right!r}")
+            raise self._error_at(
+                node,
+                f"cannot compare the constants {left!r} and {right!r}; a chain compares values of one kind",
+            )
         return Constant(bool(_ARITHMETIC[_OPERATORS[op]](left, right)))
 
     def _membership(self, left: ast.expr, op: ast.cmpop, right: ast.expr, depth: int) -> Expr:
         if isinstance(left, ast.List | ast.Tuple):
-            raise self._error_at(left, "the left side of 'in' must reference a column")
+            raise self._error_at(left, "the left side of 'in' must reference a column: x in [1, 2]")
         operand = self._convert(left, depth + 1)
         if not operand.columns:
-            raise self._error_at(left, "the left side of 'in' must reference a column")
+            raise self._error_at(left, "the left side of 'in' must reference a column: x in [1, 2]")
         is_parameter, value = self._parameter(right)
         members: Iterable[Scalar]
         if is_parameter:
@@ -388,10 +474,12 @@ class _Parser:
 
     def _member(self, node: ast.expr, depth: int) -> Scalar:
         if isinstance(node, ast.List | ast.Tuple):
-            raise self._error_at(node, "the list right of 'in' must hold constants, not lists")
+            raise self._error_at(node, "the list right of 'in' must hold constants, not lists: x in [1, 2]")
         element = self._convert(node, depth)
         if not isinstance(element, Constant):
-            raise self._error_at(node, "the list right of 'in' must hold constants, not columns")
+            raise self._error_at(
+                node, "the list right of 'in' must hold constants, not columns; compare columns with =="
+            )
         return element.value
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,12 +16,12 @@ from ..ingest import Batch, ingest
 from ..ingest.variable import ColumnBatch
 from . import finalisers
 from .batch_schema import Attributes, batch_columns, check_columns
+from .blocks import FinishedWhenDropped
 from .encoded_shards import check_encoded_options, ingest_like, write_encoded_shard
 from .progress import parse_byte_size
 from .publish import Destination
 from .shard_directory import DEFAULT_STEM, ShardDirectory, ShardName
 from .storing import write_table
-from .uncopyable import Uncopyable
 
 __all__ = ["DEFAULT_NAME", "Appender", "ingest_options"]
 
@@ -115,7 +113,7 @@ class _EncodedColumns:
         )
 
 
-class Appender(Uncopyable):
+class Appender(FinishedWhenDropped):
     """Collects batches and writes a new shard whenever enough rows have come together.
 
     Parameters
@@ -144,9 +142,12 @@ class Appender(Uncopyable):
 
     Notes
     -----
-    Not thread-safe. Memory: the buffered batches (copies). Leaving a ``with`` block flushes, also after an
-    exception. An appender that is dropped unclosed flushes from its finaliser with a `ResourceWarning`.
+    Not thread-safe. Memory: the buffered batches (copies). `BlockWriter` says what a
+    ``with`` block does that raises. An appender that is dropped unclosed flushes from its finaliser with a
+    `ResourceWarning`.
     """
+
+    _finishing = "flushing"
 
     def __init__(
         self,
@@ -209,10 +210,6 @@ class Appender(Uncopyable):
     def pending_rows(self) -> int:
         """Rows that wait for the next shard."""
         return self._pending_rows
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     def __repr__(self) -> str:
         state = "closed " if self._closed else ""
@@ -285,34 +282,14 @@ class Appender(Uncopyable):
 
     def close(self) -> None:
         """Flush, and give the lock of the directory back; does nothing the second time."""
-        if self._closed:
+        if not self._end():
             return
-        self._closed = True
-        finalisers.forget(self)
         try:
             self._flush()
         finally:
             self._place.release()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_closed", True):
-            return
-        try:
-            warnings.warn(f"unclosed {self!r}: flushing it now", ResourceWarning, stacklevel=2, source=self)
-        finally:  # also where warnings are errors
-            self.close()
-
-    def abandon_in_child(self) -> None:
-        """Let go of the lock in a forked child, where it is the parent's; nothing is written."""
-        self._closed = True
+    def _let_go(self) -> None:
         self._place.release()
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Any, Protocol, Self
+from pathlib import Path
+from typing import Any, Protocol
 
 from .. import formats, storage
 from ..errors import SchemaMismatchError
@@ -18,12 +18,12 @@ from ..fields import Schema
 from ..ingest import is_stream
 from ..ingest.variable import ColumnBatch, ingest_columns, ingest_columns_stream
 from ..storage import IOStats
+from .blocks import BlockWriter
 from .encoded_append import append_row_groups
 from .encoding import ROW_GROUP_BYTES, ROW_GROUP_ROWS
 from .locks import open_locked
 from .messagelog import LogWriter
-from .publish import unappendable
-from .uncopyable import Uncopyable
+from .publish import resolve_target, unappendable
 
 __all__ = ["Update", "append_encoded"]
 
@@ -74,13 +74,13 @@ class _Log:
 _FILES: dict[str, Callable[[str, dict[str, Any]], _Appendable]] = {"columns": _ColumnsFile, "colbin": _Log}
 
 
-class Update(Uncopyable):
+class Update(BlockWriter):
     """Appends rows to an existing file of an encoded format.
 
     Parameters
     ----------
     path : path
-        A local file.
+        A local file; never a pattern.
     **options
         Of the format: `append_row_groups` or `LogWriter`.
 
@@ -97,19 +97,19 @@ class Update(Uncopyable):
     -----
     Holds the lock of the file until it is closed.
     `commit` makes what was written since the last one durable and visible. A full row group is committed by itself.
-    Closing commits, also when a ``with`` block is left by an exception: rows that `write` has taken count, the rule of
-    all writers of this library. Not thread-safe.
+    Closing commits; `BlockWriter` says what a ``with`` block does that raises. Not thread-safe.
     """
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         self.path = os.fspath(path)
         self._pending: list[ColumnBatch] = []
         self._closed = False
-        found = storage.resolve(path)
+        target = resolve_target(path)  # a name to write to is never a pattern
+        if target.local_path is None:
+            raise unappendable(self.path, "update")
+        found = storage.resolve(Path(target.local_path))
         if found.kind != "file":
             raise ValueError(f"{self.path} is a {found.kind}; name one file")
-        if found.locations[0].local_path is None:
-            raise unappendable(self.path, "update")
         ((file, head),) = storage.open_files(found.locations, io=IOStats())
         with file:
             kind = formats.detect(head, file.spelling)
@@ -117,7 +117,7 @@ class Update(Uncopyable):
         if kind.name not in _FILES:
             raise ValueError(f"{self.path} is a {kind.name} file, which has a writer of its own")
         self._schema = meta.schema
-        self._file = _FILES[kind.name](found.locations[0].local_path, options)
+        self._file = _FILES[kind.name](target.local_path, options)
 
     @property
     def schema(self) -> Schema:
@@ -167,23 +167,11 @@ class Update(Uncopyable):
         """Commit, and end. Idempotent."""
         if not self._closed:
             self.commit()
-            self._end()
+            self._give_up()
 
-    def _end(self) -> None:
+    def _give_up(self) -> None:
         self._pending, self._closed = [], True
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.close()
-        finally:
-            if not self._closed:  # the commit failed, and nobody is left to try again
-                self._end()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{sum(b.n_rows for b in self._pending)} rows pending"

@@ -16,8 +16,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
@@ -27,9 +26,9 @@ from ..formats import FileEncoder
 from ..ingest import is_stream
 from ..ingest.variable import ColumnBatch, ColumnData, ingest_columns, ingest_columns_stream
 from . import finalisers
+from .blocks import BlockWriter
 from .output import AlignedOutput
 from .publish import EXISTS, Destination, Replacement, Target, Upload, resolve_target
-from .uncopyable import Uncopyable
 
 __all__ = [
     "EncodedMode",
@@ -226,7 +225,7 @@ def _concatenated(parts: Sequence[ColumnData]) -> ColumnData:
 # ---------------------------------------------------------------------------------------------------- writing
 
 
-class EncodedWriter(Uncopyable):
+class EncodedWriter(BlockWriter):
     """A file of an encoded format being written; it appears when it is closed, whole or not at all.
 
     Parameters
@@ -259,10 +258,9 @@ class EncodedWriter(Uncopyable):
     Notes
     -----
     Data that do not fit raise and change nothing: the next `write` may follow. An error of the disk ends the writer.
-    Rows that `write` has taken count when the writer is closed, also when a ``with`` block is left by an exception: the
-    rule of all writers of this library. Where there are none yet, no file appears then. None appears either when a
-    writer is dropped unclosed (`ResourceWarning`), and after `abort`. Not thread-safe; cannot be pickled; dead in a
-    forked child.
+    Rows that `write` has taken count when the writer is closed; `BlockWriter` says what a ``with`` block does that
+    raises. No file appears when a writer is dropped unclosed (`ResourceWarning`), and after `abort`. Not thread-safe;
+    cannot be pickled; dead in a forked child.
     """
 
     def __init__(
@@ -425,16 +423,11 @@ class EncodedWriter(Uncopyable):
         self._closed = True
         self._destination.abandon()
 
-    def __enter__(self) -> Self:
-        return self
+    def _is_untouched(self) -> bool:
+        return not self._n_rows
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None or self._n_rows:
-            self.close()
-        else:
-            self.abort()
+    def _give_up(self) -> None:
+        self.abort()
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -37,9 +36,9 @@ from ..formats.colbin.table_encoding import encode_rows
 from ..formats.colbin.tables import choose_list, find_list, split_message
 from ..formats.colbin.tail import look_behind
 from ..storage import ByteFile, IOStats, open_files, resolve
+from .blocks import BlockWriter
 from .locks import LockedFile, open_locked
 from .output import sync, sync_directory
-from .uncopyable import Uncopyable
 
 __all__ = ["LogWriter"]
 
@@ -47,7 +46,7 @@ _CHECKED_AT_ONCE = 64
 """Messages that recovery checks in one read."""
 
 
-class LogWriter(Uncopyable):
+class LogWriter(BlockWriter):
     """Appends messages to a log; makes the log if it is not there.
 
     Parameters
@@ -262,14 +261,6 @@ class LogWriter(Uncopyable):
     def _check_open(self) -> None:
         if self._file.closed:
             raise ValueError(f"the writer of {self.path} is closed")
-
-    def __enter__(self) -> LogWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.n_messages} messages"

@@ -88,7 +88,9 @@ def resolve_target(path: Any, *, storage_options: Any = None, filesystem: Any = 
         spelling = os.fsdecode(spelling)
     remote = isinstance(path, str) and ("://" in path or "::" in path)
     if filesystem is None and not remote:
-        return Target(spelling, os.path.abspath(spelling), None)
+        # As `open` takes it: "~" is the home directory, and a PathLike is taken literally.
+        local = os.path.expanduser(spelling) if isinstance(path, str) else spelling
+        return Target(spelling, os.path.abspath(local), None)
     location = storage.locate(spelling, storage_options=storage_options, filesystem=filesystem)
     if location.local_path is not None:
         return Target(location.local_path, os.path.abspath(location.local_path), None)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +19,13 @@ from ..ingest import Batch, ingest
 from ..ingest.columns import refuse_surrogates
 from . import finalisers
 from .batch_schema import Attributes, check_columns
+from .blocks import FinishedWhenDropped
 from .indexing import KnownIndex, known_index
 from .locks import open_locked
 from .merging import open_sources
 from .publish import Destination, InPlace, Replacement, Target, Upload, resolve_target, unappendable
 from .recordlog import RecordLog
 from .storing import store_file
-from .uncopyable import Uncopyable
 
 __all__ = ["Writer", "WriterMode", "store_file"]
 
@@ -60,7 +58,7 @@ class _Plain(NamedTuple):
     texts: list[str]
 
 
-class Writer(Uncopyable):
+class Writer(FinishedWhenDropped):
     """A `.cstore` file being written record by record.
 
     Parameters
@@ -97,12 +95,12 @@ class Writer(Uncopyable):
 
     Notes
     -----
-    What was written counts when `commit` or `close` returns, also when a ``with`` block is left by an exception,
-    and nothing of it before (cstore.md 8.1 and 8.2). A writer that is dropped unclosed commits from its finaliser
-    with a `ResourceWarning`. Two ``"recreate"`` of a name that does not exist yet do not see each other, as there is no
-    file that one could lock: both go on, and the one that is closed last has the name, whole. When one of them has
-    committed and is not closed yet, a commit of the other raises `WriterLockedError`. Not thread-safe; cannot be
-    pickled or copied (`TypeError`). In a forked child the writer is dead: file and lock are the parent's.
+    What was written counts when `commit` or `close` returns, and nothing of it before (cstore.md 8.1 and 8.2);
+    `BlockWriter` says what a ``with`` block does that raises. A writer that is dropped unclosed commits from its
+    finaliser with a `ResourceWarning`. Two ``"recreate"`` of a name that does not exist yet do not see each other, as
+    there is no file that one could lock: both go on, and the one that is closed last has the name, whole. When one of
+    them has committed and is not closed yet, a commit of the other raises `WriterLockedError`. Not thread-safe;
+    cannot be pickled or copied (`TypeError`). In a forked child the writer is dead: file and lock are the parent's.
 
     Examples
     --------
@@ -165,10 +163,6 @@ class Writer(Uncopyable):
     @property
     def mode(self) -> str:
         return self._mode
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     @property
     def n_records(self) -> int:
@@ -312,35 +306,15 @@ class Writer(Uncopyable):
         RuntimeWarning
             If only the statistics could not be written: the rows are committed without them.
         """
-        if self._closed:
+        if not self._end():
             return
-        self._closed = True
-        finalisers.forget(self)
         self._log.finish()
 
     def _check_open(self) -> None:
         if self._closed:
             raise ValueError(f"the writer of {self._target.spelling} is closed")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_closed", True):
-            return
-        try:
-            warnings.warn(f"unclosed {self!r}: committing it now", ResourceWarning, stacklevel=2, source=self)
-        finally:  # also where warnings are errors
-            self.close()
-
-    def abandon_in_child(self) -> None:
-        """Let go of file and lock in a forked child, where they are the parent's; nothing is committed."""
-        self._closed = True
+    def _let_go(self) -> None:
         self._log.destination.abandon()
 
 

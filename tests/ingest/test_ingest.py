@@ -292,7 +292,7 @@ class TestObjects:
     def test_lists_in_objects_are_refused(self):
         objects = np.empty(1, object)
         objects[0] = [1]
-        with pytest.raises(TypeError, match=r"'x' holds objects of type builtins.list"):
+        with pytest.raises(TypeError, match=r"'x' holds objects of type list"):
             one(objects)
 
     def test_lone_surrogate_is_an_error_naming_the_column(self):

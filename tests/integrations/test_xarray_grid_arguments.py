@@ -125,3 +125,32 @@ def test_fill_value_that_is_no_value_is_refused_when_writing(tmp_path, value):
     with pytest.raises(TypeError, match="attribute '_FillValue' of variable 'v'"):
         xr.Dataset({"v": ("x", [1.0], {"_FillValue": value})}).colstore.to_colstore(tmp_path / "a")
     assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "advice"),
+    [
+        (pd.date_range("2020", periods=2, tz="UTC"), r"v.*datetime64.*UTC.*tz_localize\(None\)"),
+        (pd.date_range("2020", periods=2, tz="UTC").astype(object), r"v.*Timestamp.*drop their zone"),
+        (pd.array([1, None], dtype="Int64"), r"v.*Int64.*astype\(float\)"),
+        (pd.Categorical(["a", "b"]), r"v.*category.*astype\(str\)"),
+        (np.array([[1, 2], None], object), r"v.*\(list\).*another dimension"),
+        (np.zeros(2, [("a", "i4")]), r"v.*each of its fields as a variable"),
+        (np.zeros(2, "g"), r"v.*cast it to float64"),
+    ],
+)
+def test_values_that_cannot_be_stored_are_refused_with_what_to_do(tmp_path, values, advice):
+    if getattr(values, "dtype", None) == np.dtype("f8"):
+        pytest.skip("long doubles are doubles here")
+    with pytest.raises(TypeError, match=advice):
+        xr.Dataset({"v": ("x", values)}).colstore.to_colstore(tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+def test_home_directory_is_where_a_dataset_is_written_and_opened(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    xr.Dataset({"v": 1}).colstore.to_colstore("~/a.grid")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.grid"]
+    with xr.open_dataset("~/a.grid", engine="colstore") as dataset:
+        assert dataset["v"] == 1

@@ -9,6 +9,7 @@ from climate import climate, opened
 from xarray.coding.strings import create_vlen_dtype
 from xarray.core import indexing
 
+import colstore_io as cs
 from colstore_io.integrations import _xarray_opening
 
 pytestmark = [
@@ -141,3 +142,11 @@ def test_attributes_of_one_opening_are_not_those_of_the_next(tmp_path):
         one.attrs["map"]["a"]["b"] = 2
         one.attrs["text"] = "y"
     xr.testing.assert_identical(opened(tmp_path / "a").load(), given)
+
+
+def test_factor_of_text_is_refused_by_name_and_opens_undecoded(tmp_path):
+    xr.Dataset({"v": ("x", [1.0, 2.0], {"scale_factor": "2"})}).colstore.to_colstore(tmp_path / "a")
+    with pytest.raises(cs.FormatError, match=r"'v' has an attribute 'scale_factor' that is no number: '2'"):
+        xr.open_dataset(tmp_path / "a", engine="colstore")
+    with xr.open_dataset(tmp_path / "a", engine="colstore", mask_and_scale=False) as dataset:
+        assert dataset["v"].values.tolist() == [1.0, 2.0]

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import random
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from disks import Crash, Disk, full, read_back
+from kills import kill_appends
 
 from colstore_io.errors import FormatError
 from colstore_io.writing.compaction import compact_file
@@ -373,25 +371,6 @@ with Writer(sys.argv[1]) as writer:
         assert read_back(path)["x"] == list(range(2000))
 
 
-APPEND_FOREVER = """
-import sys
-import numpy as np
-from colstore_io.writing.writer import Writer
-path, seed = sys.argv[1], int(sys.argv[2])
-rng = np.random.default_rng(seed)
-writer = Writer(path, "update", statistics=bool(seed % 2))
-n = len(writer)
-print("open", n, flush=True)
-while True:
-    for _ in range(int(rng.integers(1, 4))):
-        size = int(rng.choice([1, 50, 3000]))
-        writer.write({"x": np.arange(n, n + size)})
-        n += size
-    writer.commit()
-    print("committed", n, flush=True)
-"""
-
-
 def test_writers_left_open_at_exit_are_committed(tmp_path: Path) -> None:
     """Even those that only a reference cycle or a frozen frame keeps alive."""
     script = """
@@ -424,27 +403,9 @@ holder.appender.write({"x": np.arange(4)})
 def test_no_committed_record_is_lost_over_many_kills(tmp_path: Path) -> None:
     """A process that appends is killed at a random moment, over and over: the file always opens with all it had."""
     path = tmp_path / "a.cstore"
-    moments = random.Random(20240611)
     with Writer(path) as writer:
         writer.write({"x": np.arange(0)})
-    for round_number in range(24):
-        before = open_sources([path])[0].meta.n_rows
-        process = subprocess.Popen(
-            [sys.executable, "-c", APPEND_FOREVER, str(path), str(round_number)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == f"open {before}\n"
-        time.sleep(moments.uniform(0.0, 0.15))
-        process.send_signal(signal.SIGKILL)
-        told = [
-            int(line.split()[1])
-            for line in process.stdout.read().splitlines(keepends=True)
-            if line.endswith("\n")
-        ]
-        process.wait()
-        process.stdout.close()
+    for told in kill_appends(path, rounds=24, seed=20240611, largest=3000):
         found = read_back(path)["x"]
-        assert len(found) >= max([before, *told])
+        assert len(found) >= told
         assert found == list(range(len(found)))

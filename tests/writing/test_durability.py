@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import os
-import random
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from disks import Disk
+from kills import kill_appends
 
 import colstore_io as cs
 from colstore_io import config
 from colstore_io.writing import output
-from colstore_io.writing.merging import open_sources
 from colstore_io.writing.writer import Writer
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="calls are those of POSIX")
@@ -217,47 +213,15 @@ def test_other_values_are_refused() -> None:
     assert config.get_durability() == "full"
 
 
-APPEND = """
-import sys
-import numpy as np
-from colstore_io import config
-from colstore_io.writing.writer import Writer
-path, seed = sys.argv[1], int(sys.argv[2])
-config.set_durability("process")
-rng = np.random.default_rng(seed)
-writer = Writer(path, "update", statistics=bool(seed % 2))
-n = len(writer)
-print("open", n, flush=True)
-while True:
-    for _ in range(int(rng.integers(1, 4))):
-        size = int(rng.choice([1, 50, 300_000]))
-        writer.write({"x": np.arange(n, n + size)})
-        n += size
-    writer.commit()
-    print("committed", n, flush=True)
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_killed_processes_lose_nothing_that_was_committed_without_a_sync(tmp_path: Path) -> None:
     path = tmp_path / "a.cstore"
-    moments = random.Random(7)
     with Writer(path) as writer:
         writer.write({"x": np.arange(0)})
-    for round_number in range(12):
-        before = open_sources([path])[0].meta.n_rows
-        process = subprocess.Popen(
-            [sys.executable, "-c", APPEND, str(path), str(round_number)], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == f"open {before}\n"
-        time.sleep(moments.uniform(0.0, 0.15))
-        process.send_signal(signal.SIGKILL)
-        rest, _ = process.communicate()
-        told = [int(line.split()[1]) for line in rest.splitlines(keepends=True) if line.endswith("\n")]
+    for told in kill_appends(path, rounds=12, seed=7, largest=300_000, durability="process"):
         with cs.open(path) as found:
-            assert len(found) >= max(told, default=before)
+            assert len(found) >= told
             assert np.array_equal(found["x"].array(), np.arange(len(found)))
 
 
