@@ -168,7 +168,8 @@ class _Masked(_Picked):
             return None
         origin = int(self._row_start[piece.segment])
         first, stop = piece.rows
-        taken = Take(first, mask=self._mask[origin + first : origin + stop])
+        # NumPy counts what is true and then copies: the mask must not change in between.
+        taken = Take(first, mask=self._mask[origin + first : origin + stop].copy())
         if taken.count != piece.count:
             raise _changed()
         return taken
