@@ -168,7 +168,8 @@ class _Masked(_Picked):
             return None
         origin = int(self._row_start[piece.segment])
         first, stop = piece.rows
-        taken = Take(first, mask=self._mask[origin + first : origin + stop])
+        # NumPy counts what is true and then copies: the mask must not change in between.
+        taken = Take(first, mask=self._mask[origin + first : origin + stop].copy())
         if taken.count != piece.count:
             raise _changed()
         return taken
@@ -185,15 +186,19 @@ class _Ascending(_Picked):
         for s, begin, end in zip(*_runs(table, positions), strict=True):
             origin = int(table.row_start[s])
             rows = int(positions[begin]) - origin, int(positions[end - 1]) - origin + 1
+            if not 0 <= rows[0] < rows[1] <= int(table.rows[s]):
+                raise _changed()
             pieces.append(Piece(len(pieces), s, rows, slice(begin, end)))
 
     def take(self, piece: Piece) -> Take | None:
         first, stop = piece.rows
         origin = int(self._row_start[piece.segment]) + first
-        rows = self._positions[piece.place]
-        if rows[0] != origin or rows[-1] - origin != stop - first - 1:
+        # What is checked is what is used: kernels and Arrow look at these rows again, whoever changes the index.
+        rows = np.empty(piece.count, _narrow(stop - first))
+        np.subtract(self._positions[piece.place], origin, out=rows, casting="unsafe")
+        if rows[0] != 0 or rows[-1] != stop - first - 1 or not _ascends(rows):
             raise _changed()
-        return Take(first, rows=rows, base=origin)
+        return Take(first, rows=rows)
 
 
 class _Strided(_Picked):
@@ -344,7 +349,7 @@ def _last(mask: NDArray[np.bool_]) -> int:
     return stop - 1 - int(mask[first:stop][::-1].argmax())
 
 
-def _ascends(positions: NDArray[np.int64]) -> bool:
+def _ascends(positions: NDArray[np.integer[Any]]) -> bool:
     for at in range(0, len(positions) - 1, _BLOCK):
         part = positions[at : at + _BLOCK + 1]
         if not bool((part[1:] >= part[:-1]).all()):

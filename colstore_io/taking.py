@@ -165,11 +165,13 @@ class Take:
                 yield at, until, values[self._source(first, stop, at, until)]
             return
         begin, last = self._span(first, stop)
-        for row in range(first, stop, _STEP):
+        stop = min(stop, self.stop)
+        # A window may be far larger than what is wanted of it.
+        for row in range(max(first, self.start), stop, _STEP):
             if begin == last:
                 return
-            part = values[row - first : row - first + _STEP]
-            after = row + len(part)
+            after = min(row + _STEP, stop)
+            part = values[row - first : after - first]
             found = part[self.window(row, after)[1] if self._mask is None else self._source(row, after, 0, 0)]
             if len(found):
                 yield begin, begin + len(found), found

@@ -132,3 +132,15 @@ def test_an_index_in_no_order_holds_four_bytes_a_row() -> None:
     assert len(cut.pieces) == 10
     assert held < 4 * n + 100_000
     assert peak < 4 * n + 6_000_000  # a block of the index while it is sorted
+
+
+def test_an_index_in_order_is_checked_and_then_copied() -> None:
+    origin = source([10, 10])
+    positions = np.array([1, 4, 8, 12, 15])
+    cut = pieces.cut(origin, Index(positions))
+    take = cut.take(cut.pieces[0])
+    assert take is not None
+    positions[1] = 19  # what is checked is what is used
+    assert take.positions().tolist() == [0, 3, 7]
+    with pytest.raises(RuntimeError, match="changed"):
+        cut.take(cut.pieces[0])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colstore_io.taking import Take
+from colstore_io.taking import Run, Take
 
 
 @given(
@@ -78,6 +78,20 @@ def test_long_windows_are_picked_in_steps() -> None:
         take.put(0, values, out)
         np.testing.assert_array_equal(out, values[mask])
         np.testing.assert_array_equal(take.pick(0, values), values[mask])
+
+
+def test_steps_of_a_long_window_may_lie_before_and_behind_what_is_wanted() -> None:
+    values = np.random.default_rng(3).integers(0, 1 << 40, 400_000)
+    for start, stop in [(0, 1), (65_536, 65_537), (100_000, 150_000), (140_000, 140_001), (399_999, 400_000)]:
+        mask = np.zeros(stop - start, np.bool_)
+        mask[[0, -1]] = True
+        rows = np.flatnonzero(mask)
+        for take in (Take(start, mask=mask), Take(start, rows=rows), Run(start, stop)):
+            picked = np.arange(start, stop) if isinstance(take, Run) else rows + start
+            out = np.zeros(take.count, np.int64)
+            take.put(0, values, out)
+            np.testing.assert_array_equal(out, values[picked])
+            np.testing.assert_array_equal(take.pick(0, values), values[picked])
 
 
 def test_rows_or_a_mask_must_be_given() -> None:

@@ -301,6 +301,8 @@ def _pick_offsets(table: Stream, stream: Stream, windows: Windows, picked: Picke
     if count != n_values:
         place.fail(f"an offset table of {count} values, the row group has {n_values}")
     area = stream.size - first
+    if n_values == 0 and area:
+        place.fail(f"{area} bytes of values, but no value")
     for window in windows.wanted:
         low, high = windows.values(window)
         bounds = np.empty(high - low + 1, np.int64)

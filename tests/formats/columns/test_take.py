@@ -22,6 +22,7 @@ from colstore_io.formats.columns.tags import Encoding, Type
 from colstore_io.storage import MemoryFile
 from colstore_io.taking import Run, Take
 
+from .columns_builder import chunk, file_of
 from .test_memory import BLOCK, COLUMNS, ROWS, TEXT, peak_bytes, store_tokenized, with_nulls
 from .test_memory import CODECS as ALL_CODECS
 from .test_memory import ENCODINGS as MEASURED
@@ -243,3 +244,12 @@ def test_a_damaged_block_is_named_when_a_row_of_it_is_wanted(tmp_path: Path) -> 
     assert early.values.tolist() == COLUMNS["float64"][[3, 9]].tolist()
     with pytest.raises(FormatError, match=r"row group 0, column 'c'.*|block \d+"):
         decoder.take(0, [0], [memoryview(damaged)], Take(0, rows=np.arange(0, ROWS, 50)))
+
+
+def test_values_of_nulls_alone_are_refused_as_in_a_whole_read() -> None:
+    body = chunk(int(Encoding.OFFSET_BYTES), b"\0\0\0\0left", bitmap=b"\x07")
+    decoder, pieces = opened(file_of([(b"c", int(Type.BYTES), True)], [(3, [(body, {"nulls": 3})])]))
+    with pytest.raises(FormatError, match="4 bytes of values, but no value"):
+        decoder.decode(0, [0], pieces)
+    with pytest.raises(FormatError, match="4 bytes of values, but no value"):
+        decoder.take(0, [0], pieces, Take(0, rows=np.array([1])))
