@@ -31,6 +31,11 @@ __all__ = ["WAVE_BYTES", "Loader"]
 GROUP_BYTES = 64 << 20
 """Decoded bytes of segments that are decoded together when they are iterated over."""
 
+SMALL_JOB_BYTES = 1 << 14
+"""Stored bytes of a column of a segment below which a read stays in its thread: the interpreter has most of such a job.
+
+30 columns of 5 KB took two threads on two cores no less time than one, and at times three times as much."""
+
 PLANNED_JOBS = 1024
 """Jobs up to which all are made before the first is run, while no other thread wants to run Python code."""
 
@@ -208,7 +213,7 @@ class Loader:
         if cut.pieces and self.fields:
             # As many jobs as keep the threads busy, or as many segments as nobody minds to hold.
             piece = max(cut.pieces, key=lambda piece: piece.count)
-            one = sum(self._decoded_bytes(piece, n, piece.count) for n in range(len(self.fields)))
+            one = self._decoded_bytes(piece, range(len(self.fields)), piece.count)
             size = max(1, min(size, 2 * size // len(self.fields)), GROUP_BYTES // max(1, int(one)))
         results = [Collected() for _ in self.fields]
         if self._mapped(cut.pieces):
@@ -267,7 +272,7 @@ class Loader:
             if whole is not None:
                 here.append((number, whole))
                 continue
-            size = self._decoded_bytes(piece, number, n_rows)
+            size = self._decoded_bytes(piece, [number], n_rows)
             if size <= self._room and cache.wants(key):
                 self._room -= size
                 hot.append(number)
@@ -299,13 +304,16 @@ class Loader:
     def _key(self, piece: Piece, number: int) -> Key:
         return piece.segment, self.positions[number], number in self.categorical
 
-    def _decoded_bytes(self, piece: Piece, number: int, n_rows: int) -> int:
-        field = self.fields[number]
-        if not field.variable:
-            return n_rows * field.row_bytes
+    def _decoded_bytes(self, piece: Piece, numbers: Sequence[int], n_rows: int) -> int:
+        """Return about how many bytes rows of some fields take."""
+        fixed = sum(self.fields[n].row_bytes for n in numbers if not self.fields[n].variable)
+        variable = [n for n in numbers if self.fields[n].variable]
+        if not variable:
+            return n_rows * fixed
         file = int(self.source.plan.segments.file[piece.segment])
-        column = self.columns(file)[number]
-        return int(n_rows * self.source.plan.decoders[file].decoded_row_bytes([column]))
+        columns = self.columns(file)
+        decoder = self.source.plan.decoders[file]
+        return int(n_rows * (fixed + decoder.decoded_row_bytes([columns[n] for n in variable])))
 
     def _load(self, piece: Piece, numbers: list[int], rows: tuple[int, int], keep: bool) -> _Load:
         file = int(self.source.plan.segments.file[piece.segment])
@@ -335,8 +343,9 @@ class Loader:
 
     def _run(self, batch: _Batch, chained: bool) -> None:
         """Decode the pieces of a batch, as many at once as threads are free."""
-        cap = self._cap()
-        with threads.lease(threads.wanted_threads(batch.weight(), cap)) as granted:
+        weight = batch.weight()
+        small = weight < SMALL_JOB_BYTES * batch.count * len(self.fields)
+        with threads.lease(1 if small else threads.wanted_threads(weight, self._cap())) as granted:
             if chained or batch.count <= AHEAD * granted or (batch.known and batch.free):
                 run_all(batch.all_jobs(), granted)
             elif batch.known and batch.settled is None:
