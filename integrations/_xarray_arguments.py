@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from xarray.coding import times
+from xarray.core.indexing import PandasMultiIndexingAdapter
 
 from colstore_io.errors import ColumnNotFoundError
 
@@ -143,6 +144,8 @@ def check_dtypes(variables: Iterable[tuple[Any, xr.Variable]]) -> None:
                 + _advice(str(variable.dtype))
             )
         if variable.dtype.kind == "O" and variable.size and not hasattr(variable._data, "dask"):
+            if isinstance(variable._data, PandasMultiIndexingAdapter):
+                continue  # xarray refuses these, and says what to do
             first = first_object(variable)
             if isinstance(first, (list, tuple, dict, set, np.ndarray)):
                 raise TypeError(

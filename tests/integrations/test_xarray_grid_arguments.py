@@ -154,3 +154,10 @@ def test_home_directory_is_where_a_dataset_is_written_and_opened(tmp_path, monke
     assert [path.name for path in tmp_path.iterdir()] == ["a.grid"]
     with xr.open_dataset("~/a.grid", engine="colstore") as dataset:
         assert dataset["v"] == 1
+
+
+def test_an_index_of_several_levels_is_refused_as_xarray_does(tmp_path):
+    ds = xr.Dataset(coords={"y": ("x", [1, 2]), "z": ("x", ["a", "b"])}).set_index(x=["y", "z"])
+    with pytest.raises(NotImplementedError, match="reset_index"):
+        ds.colstore.to_colstore(tmp_path / "grid")
+    ds.reset_index("x").colstore.to_colstore(tmp_path / "grid")
