@@ -44,29 +44,25 @@ def plain_view(chunk: Chunk, kind: Type) -> NDArray[Any] | None:
 class _Fixed(Sink):
     """Columns of fixed width: where their values go, and where their nulls."""
 
-    skips = False
-    """Whether the values of a part of the rows can be decoded without the others."""
-
     def __init__(self, chunk: Chunk, facts: ChunkFacts, request: Request, place: Place) -> None:
         super().__init__(chunk, facts, request, place)
         self.dtype = NUMPY_TYPES[facts.type].newbyteorder("=")
         self.width = self.dtype.itemsize
-        # A part of the rows is decoded apart, unless the values of the part alone can be.
-        self.partial = request.n_rows != facts.n_rows
-        self.direct = not self.partial or (chunk.bitmap is None and self.skips)
-        n = request.n_rows if self.direct else facts.n_rows
-        out = request.out
-        if out is not None and self.direct and out.flags.c_contiguous and out.dtype == self.dtype:
+        self.partial = (
+            request.n_rows != facts.n_rows
+        )  # of Plain and Dict without nulls alone: see `decodes_parts`
+        n, out = request.n_rows, request.out
+        if out is not None and out.flags.c_contiguous and out.dtype == self.dtype:
             self.values: NDArray[Any] = out
             self.memory: NDArray[np.uint8] = out.view(np.uint8) if n else np.empty(0, np.uint8)
         else:
-            self.memory = request.bytes(n * self.width) if self.direct else np.empty(n * self.width, np.uint8)
+            self.memory = request.bytes(n * self.width)
             self.values = self.memory.view(self.dtype)
         # Values stand at the end until the nulls are put between them.
         self.dense = self.memory[self.nulls * self.width :]
 
     def blocks(self) -> tuple[FixedBlocks, NDArray[np.uint8]] | None:
-        if self.partial and self.direct:
+        if self.partial:
             return None
         found = fixed_blocks(self.chunk, self.facts.type)
         return None if found is None else (found, self.dense)
@@ -80,12 +76,6 @@ class _Fixed(Sink):
             validity = np.empty(self.facts.n_rows, np.bool_)
             kernel.validity(bitmap, validity.view(np.uint8))
         values = self.values
-        if not self.direct:
-            values = values[request.start : request.stop]
-            if validity is not None:
-                validity = validity[request.start : request.stop]
-                if validity.all():
-                    validity = None
         if request.out is not None and values is not request.out:
             request.out[...] = values
             values = request.out
@@ -95,12 +85,10 @@ class _Fixed(Sink):
 class PlainFixed(_Fixed):
     """Values back to back (6.1)."""
 
-    skips = True
-
     def __init__(self, chunk: Chunk, facts: ChunkFacts, request: Request, place: Place) -> None:
         super().__init__(chunk, facts, request, place)
         # Bytes of the stream that are wanted.
-        self.low = request.start * self.width if self.direct and self.partial else 0
+        self.low = request.start * self.width if self.partial else 0
         self.high = self.low + len(self.dense)
 
     def order(self, starts: Sequence[int]) -> list[int]:
@@ -165,11 +153,9 @@ class Bits(_Fixed):
 class DictFixed(_Fixed):
     """A dictionary of values of fixed width; entries are their Plain bytes (6.4)."""
 
-    skips = True
-
     def __init__(self, chunk: Chunk, facts: ChunkFacts, request: Request, place: Place) -> None:
         super().__init__(chunk, facts, request, place)
-        self.first = request.start if self.direct and self.partial else 0
+        self.first = request.start if self.partial else 0
         self.dictionary = Dictionary(chunk, facts, place)
         self.reader: kernel.PackedReader | None = None
 

@@ -62,7 +62,7 @@ class VariableValues:
 def variable_column(
     values: VariableValues, bitmap: memoryview | None, facts: ChunkFacts, request: Request, place: Place
 ) -> DecodedColumn:
-    """Return the wanted rows as an Arrow array: ``string`` or ``binary``, ``large_`` where 32 bits do not reach.
+    """Return all rows as an Arrow array: ``string`` or ``binary``, ``large_`` where 32 bits do not reach.
 
     Values that have a room (`Request.room`) stay there; it is told.
 
@@ -92,7 +92,7 @@ def variable_column(
         [_validity(bitmap), as_buffer(offsets), as_buffer(values.data)],
         null_count=null_count,
     )
-    return DecodedColumn(array=_rows(array, request, n_rows))
+    return DecodedColumn(array=array)
 
 
 def entries_are_utf8(parts: Dictionary) -> int:
@@ -110,7 +110,7 @@ def dictionary_column(
     request: Request,
     place: Place,
 ) -> DecodedColumn:
-    """Return the wanted rows as an Arrow dictionary array of int32 indices.
+    """Return all rows as an Arrow dictionary array of int32 indices.
 
     Parameters
     ----------
@@ -130,9 +130,7 @@ def dictionary_column(
     keys = pa.Array.from_buffers(
         pa.int32(), n_rows, [_validity(bitmap), as_buffer(indices.view(np.int32))], null_count=null_count
     )
-    return DecodedColumn(
-        array=_rows(pa.DictionaryArray.from_arrays(keys, dictionary, safe=False), request, n_rows)
-    )
+    return DecodedColumn(array=pa.DictionaryArray.from_arrays(keys, dictionary, safe=False))
 
 
 def arrow_dictionary(parts: Dictionary, *, text: bool, place: Place) -> pa.Array:
@@ -151,10 +149,6 @@ def arrow_dictionary(parts: Dictionary, *, text: bool, place: Place) -> pa.Array
         [None, as_buffer(bounds.astype(np.int64) if wide else bounds), as_buffer(area)],
         null_count=0,
     )
-
-
-def _rows(array: pa.Array, request: Request, n_rows: int) -> pa.Array:
-    return array if request.n_rows == n_rows else array.slice(request.start, request.n_rows)
 
 
 def arrow_type(text: bool, *, wide: bool) -> pa.DataType:
